@@ -1,0 +1,1 @@
+"""Flows: one file each; a flow file defines flows and nothing else."""

@@ -1,0 +1,1 @@
+"""The lake: record types, tables, the only writer, queries."""

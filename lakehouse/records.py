@@ -1,0 +1,261 @@
+"""Record types: the narrow waist between the parts. One class per table row; `schema.py` derives the tables from them.
+
+Values are plain Python so that any layer can build them: JSON documents are kept as text (`str`), token lists as `list[int]`.
+A log-prob is the natural logarithm of the probability of the sampled token after temperature and truncation
+(vLLM's `processed_logprobs`), in nats.
+"""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Status(StrEnum):
+    """How an episode or a call ended. One taxonomy, everywhere."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"  # the model ran out of tokens or turns
+    MODEL_ERROR = "model_error"  # the model produced something unusable, such as a malformed tool call
+    AGENT_ERROR = "agent_error"  # the harness around the model failed
+    ENV_ERROR = "env_error"  # the problem's own environment failed
+    INFRA_ERROR = "infra_error"  # engine, gateway, sandbox or disk failed: never a reward of 0
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the outcome says something about the policy. Everything else has a NULL reward."""
+        return self in (Status.OK, Status.TRUNCATED, Status.MODEL_ERROR)
+
+
+Mode = Literal["policy", "demonstration"]
+Split = Literal["train", "eval"]
+
+
+def now() -> datetime:
+    """The current time in UTC, with its zone."""
+    return datetime.now(UTC)
+
+
+def dumps(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(*parts: str | bytes) -> str:
+    """SHA-256 over length-prefixed parts, as 64 hex digits."""
+    total = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        total.update(len(raw).to_bytes(8, "big"))
+        total.update(raw)
+    return total.hexdigest()
+
+
+def episode_id(run_id: str, problem_id: str, sample_index: int) -> str:
+    """The key of an episode, derived: a restarted run computes the same ids and continues with what is missing."""
+    return "ep-" + digest(run_id, problem_id, str(sample_index))[:24]
+
+
+def group_id(run_id: str, problem_id: str) -> str:
+    """Episodes of one problem in one run are one group: the baseline of group-relative objectives."""
+    return "gr-" + digest(run_id, problem_id)[:24]
+
+
+class Record(BaseModel):
+    """A row. Immutable; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=True)
+
+
+class Problem(Record):
+    """Something for a model to solve. Key: problem_id."""
+
+    problem_id: str  # "swe/semver/compare-0007", "search/factbook/pe-0003"
+    kind: str  # "swe", "search"
+    source: str  # the package or corpus it was made from
+    split: Split
+    title: str  # one line for people
+    prompt: str  # the statement, as the agent shows it
+    spec: str  # JSON; what the kind needs to build the environment and grade
+    licence: str
+    allowed_uses: list[str]  # must contain "training" to be trained on
+    difficulty: float = Field(ge=0, le=1)
+    oracle_passed: bool  # gate: the oracle scores full marks
+    null_failed: bool  # gate: doing nothing scores none
+    created_at: datetime
+
+
+class Dispatch(Record):
+    """The intent to run one episode, written before it starts. Remaining work = dispatches without an episode. Key: episode_id."""
+
+    episode_id: str
+    run_id: str
+    group_id: str
+    problem_id: str
+    sample_index: int
+    agent: str
+    mode: Mode
+    purpose: str  # "train", "demonstration", "eval:<stage>"
+    created_at: datetime
+
+
+class Episode(Record):
+    """One attempt that ended. Key: episode_id; children with another attempt_id are orphans and no view shows them."""
+
+    episode_id: str
+    attempt_id: str
+    run_id: str
+    group_id: str
+    problem_id: str
+    problem_kind: str
+    split: Split
+    sample_index: int
+    agent: str
+    backend: str
+    mode: Mode
+    purpose: str
+    status: Status
+    error: str | None  # cause, for people
+    session_id: str
+    model_name: str
+    model_version: int | None  # weight version served when the episode started; None for demonstrations
+    n_calls: int
+    n_prompt_tokens: int  # over all calls
+    n_completion_tokens: int
+    duration_s: float
+    started_at: datetime
+    ended_at: datetime
+
+
+class Call(Record):
+    """One model call, token by token. Key: (episode_id, attempt_id, call_index)."""
+
+    call_id: str
+    session_id: str
+    episode_id: str
+    attempt_id: str
+    call_index: int  # order of dispatch within the session
+    parent_call_id: str | None  # the longest earlier call whose prompt+completion ids are a true prefix of these prompt ids
+    segment: int  # 0 for the root chain; a new number where the chain forks
+    fork_reason: str | None  # root, retokenised, compaction, subagent, retry, other; None where the call continues its parent
+    prompt_token_ids: list[int]
+    completion_token_ids: list[int]
+    logprobs: list[float] | None  # one per completion token; None for demonstrations
+    weight_versions: list[int]  # one per completion token; -1 for demonstrations
+    token_status: Literal["exact", "missing"]
+    token_route: Literal["generate", "chat", "demonstration"]
+    status: Status
+    finish_reason: str | None
+    request_messages: str  # JSON
+    response_message: str  # JSON
+    tools: str  # JSON
+    sampling: str  # JSON
+    template_digest: str
+    engine_version: str
+    latency_s: float
+    started_at: datetime
+
+
+class Action(Record):
+    """One tool call and what came back. Key: (episode_id, attempt_id, action_index)."""
+
+    episode_id: str
+    attempt_id: str
+    action_index: int
+    call_id: str | None
+    tool: str
+    arguments: str  # JSON as the model wrote it, also when malformed
+    observation: str
+    is_error: bool
+    duration_s: float
+    started_at: datetime
+
+
+class Evidence(Record):
+    """A fact measured once, in or about the box; rewards are SQL over these. Key: (episode_id, attempt_id, name)."""
+
+    episode_id: str
+    attempt_id: str
+    name: str  # "tests", "patch", "answer", "retrieval"
+    value: str  # JSON
+    producer: str  # program and version that measured it
+    created_at: datetime
+
+
+class Reward(Record):
+    """One judgement of one episode by one rubric version; append-only, the newest row per (episode_id, rubric, rubric_version) holds."""
+
+    episode_id: str
+    rubric: str
+    rubric_version: int
+    outcome: float | None  # 1 solved, 0 not; filters use this, never the shaped reward
+    reward: float | None  # what training uses; NULL where status is not "scored"
+    status: Literal["scored", "no_evidence", "not_trainable"]
+    components: str  # JSON
+    labelled_at: datetime
+
+
+class TrainingSet(Record):
+    """A pinned selection. Key: training_set_id."""
+
+    training_set_id: str
+    objective: str  # "sft", "grpo"
+    rubrics: list[str]  # "swe@1"
+    filter: str
+    table_versions: str  # JSON: Delta version of every input table
+    policy_version: int  # the version training starts from
+    n_rows: int
+    n_episodes: int
+    n_trained_tokens: int
+    ledger: str  # JSON: sampled = trained + masked(reason) + dropped(reason)
+    digest: str  # over the rows, in order
+    created_at: datetime
+
+
+class TrainingRow(Record):
+    """One leaf of a call tree, materialised. Key: (training_set_id, row_index)."""
+
+    training_set_id: str
+    row_index: int
+    episode_id: str
+    group_id: str
+    problem_kind: str
+    input_ids: list[int]
+    loss_mask: list[int]  # 1 on tokens the policy sampled and that are trained
+    logprobs: list[float]  # behaviour log-probs; 0 where loss_mask is 0 or none were recorded
+    weight_versions: list[int]  # -1 on prompt tokens and demonstrations
+    reward: float
+    advantage: float
+
+
+class ModelVersion(Record):
+    """A registered version. Key: (name, version), the same numbers as in the MLflow registry."""
+
+    name: str
+    version: int
+    parent_version: int | None
+    training_set_id: str | None
+    mlflow_run_id: str
+    weights_path: str
+    weights_digest: str
+    stage: str  # "base", "sft", "grpo"
+    commit: str
+    created_at: datetime
+
+
+class Deployment(Record):
+    """One change of what the engine serves, with its proof. Key: deployment_id."""
+
+    deployment_id: str
+    name: str
+    version: int
+    engine_url: str
+    proof: str  # JSON: log-prob distances on the probe set
+    accepted: bool
+    reason: str
+    deployed_at: datetime

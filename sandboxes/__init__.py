@@ -1,0 +1,1 @@
+"""Episodes: the recording gateway, boxes, problems, agents."""

@@ -1,0 +1,1 @@
+"""Agents: need only a base URL and a key."""

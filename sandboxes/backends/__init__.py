@@ -1,0 +1,1 @@
+"""Isolation backends behind one interface."""

@@ -1,0 +1,1 @@
+"""The recording gateway: the only door between an agent and a model."""

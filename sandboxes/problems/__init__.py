@@ -1,0 +1,1 @@
+"""What a model solves: statements, environments, graders."""

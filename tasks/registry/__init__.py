@@ -1,0 +1,1 @@
+"""MLflow versions, aliases and lineage."""

@@ -1,0 +1,1 @@
+"""Engines: start, adopt, reload, prove. vLLM over HTTP; never imported."""

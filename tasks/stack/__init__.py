@@ -1,0 +1,1 @@
+"""The local stack: Prefect, MLflow, engine, gateway and worker as supervised processes."""

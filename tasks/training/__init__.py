@@ -1,0 +1,1 @@
+"""The trainer, launched as `torchrun -m tasks.training`."""
