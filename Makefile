@@ -32,7 +32,7 @@ install: ## Make the pipeline's environment, .venv, from the lock
 	@$(INSTALL)/pipeline.sh
 
 install-engine: ## Make the CPU engine's environment, .venv-engine, from the lock
-	@$(if $(filter no,$(ENGINE)),echo "engine: skipped, ENGINE=no",$(INSTALL)/engine.sh)
+	@$(INSTALL)/engine.sh
 
 system: ## Install Docker, bubblewrap, mmdebstrap and tini with apt-get, as root
 	@$(INSTALL)/system.sh
