@@ -1,0 +1,5 @@
+"""Multi-hop questions over a local corpus, answered with the tools `search`, `open` and `answer`."""
+
+from sandboxes.problems.search.kind import KIND
+
+__all__ = ["KIND"]

@@ -1,0 +1,1 @@
+"""The shipped corpus and the program that made it."""
