@@ -1,0 +1,176 @@
+"""The controller's side of the runner's protocol: one box as an object, the same for every backend."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from sandboxes.backends.base import WORKDIR, BoxSpec, ExecResult, SandboxError
+
+GRACE_S = 30.0  # the runner keeps the deadlines; we only notice when it does not
+FILES_TIMEOUT_S = 60.0
+LINE_LIMIT = 1 << 24  # a snapshot's list of names is one line
+MAX_ARGUMENT = 131_071  # the kernel's limit on one argument (MAX_ARG_STRLEN less its NUL)
+MAX_ARGUMENTS = 1 << 20  # argv and environment together
+
+BASE_ENV = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/home/agent",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+def runner_command() -> list[str]:
+    """The command of PID 1. The program travels as an argument, so a box needs no file of ours."""
+    source = resources.files("sandboxes.backends").joinpath("runner.py").read_text(encoding="utf-8")
+    return ["python3", "-I", "-S", "-c", source]
+
+
+class RunnerBox:
+    """A box that answers on a pair of streams. `end` frees what the backend holds and is awaited once."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        spec: BoxSpec,
+        *,
+        end: Callable[[], Awaitable[None]],
+        why_gone: Callable[[], Awaitable[str]],
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._spec = spec
+        self._end = end
+        self._why_gone = why_gone
+        self._turn = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+        self._gone: str | None = None
+
+    async def prepare(self) -> None:
+        """Say hello, set the lease, write the work tree. SandboxError when the box does not answer."""
+        await self._ask({"op": "hello", "lease_s": self._spec.limits.lease_s}, timeout_s=GRACE_S)
+        if self._spec.files:
+            await self.write(self._spec.files)
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str = WORKDIR,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> ExecResult:
+        """Run a command to its end or its deadline. ValueError where the kernel could not take the arguments."""
+        environment = {**BASE_ENV, **self._spec.env, **(env or {})}
+        _check_arguments(argv, environment)
+        reply, output = await self._ask(
+            {
+                "op": "exec",
+                "argv": list(argv),
+                "cwd": cwd,
+                "env": environment,
+                "timeout_s": timeout_s,
+                "output_bytes": self._spec.limits.output_bytes,
+            },
+            stdin,
+            timeout_s=timeout_s + GRACE_S,
+        )
+        return ExecResult(
+            exit_code=reply["exit_code"],
+            stdout=output[: reply["stdout"]],
+            stderr=output[reply["stdout"] :],
+            dropped_bytes=reply["dropped"],
+            timed_out=reply["exit_code"] is None,
+            duration_s=reply["duration_s"],
+        )
+
+    async def read(self, path: str, *, limit_bytes: int = 1 << 20) -> bytes:
+        """A regular file below WORKDIR."""
+        _, content = await self._ask({"op": "read", "path": path, "limit": limit_bytes}, timeout_s=FILES_TIMEOUT_S)
+        return content
+
+    async def write(self, files: Mapping[str, bytes]) -> None:
+        """Write files below WORKDIR in one message; ValueError for paths that lead out or through links."""
+        names = [(path, len(content)) for path, content in files.items()]
+        await self._ask({"op": "write", "files": names}, b"".join(files.values()), timeout_s=FILES_TIMEOUT_S)
+
+    async def snapshot(self) -> dict[str, bytes]:
+        """Every regular file below WORKDIR. ValueError where sparse files or links claim more than `workdir_mb`."""
+        limit = self._spec.limits.workdir_mb << 20
+        reply, content = await self._ask({"op": "snapshot", "limit": limit}, timeout_s=FILES_TIMEOUT_S)
+        files: dict[str, bytes] = {}
+        start = 0
+        for path, size in reply["files"]:
+            files[path] = content[start : start + size]
+            start += size
+        return files
+
+    async def close(self) -> None:
+        """End the box; when this returns nothing of it is left."""
+        self._gone = self._gone or "it was closed"
+        if self._closing is None:
+            self._writer.close()
+            self._closing = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _ask(self, request: dict[str, Any], payload: bytes = b"", *, timeout_s: float) -> tuple[Any, bytes]:
+        """One request, its reply, its payload. A box that fails to answer, or whose caller left, is ended."""
+        async with self._turn:
+            if self._gone:
+                raise SandboxError(f"the box is gone: {self._gone}")
+            try:
+                async with asyncio.timeout(timeout_s):
+                    reply, content = await self._exchange(request, payload)
+            except TimeoutError:
+                await self._give_up(f"no answer to {request['op']!r} within {timeout_s:.0f} s")
+            except (OSError, asyncio.IncompleteReadError, ValueError) as error:
+                await self._give_up(f"{await self._why_gone()} (during {request['op']!r})", error)
+            except asyncio.CancelledError:  # the stream is out of step now
+                self._gone = "a call was cancelled"
+                await self.close()
+                raise
+        if reply["ok"]:
+            return reply, content
+        if reply["kind"] == "missing":
+            raise FileNotFoundError(reply["error"])
+        raise ValueError(reply["error"])
+
+    async def _exchange(self, request: dict[str, Any], payload: bytes) -> tuple[Any, bytes]:
+        self._writer.write(json.dumps({**request, "payload": len(payload)}).encode() + b"\n")
+        if payload:
+            self._writer.write(payload)
+        await self._writer.drain()
+        line = await self._reader.readuntil(b"\n")
+        reply = json.loads(line)
+        return reply, await self._reader.readexactly(reply["payload"])
+
+    async def _give_up(self, reason: str, cause: Exception | None = None) -> None:
+        self._gone = reason
+        await self.close()
+        raise SandboxError(f"the box is gone: {reason}") from cause
+
+
+def _check_arguments(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuse here what exec(2) would refuse inside with an error that looks like the command's own."""
+    if not argv or not argv[0]:
+        raise ValueError("argv is empty")
+    total = 0
+    for text in (*argv, *(f"{name}={value}" for name, value in env.items())):
+        size = len(os.fsencode(text))
+        total += size + 9
+        if size > MAX_ARGUMENT:
+            raise ValueError(
+                f"an argument of {size} bytes is over the limit of {MAX_ARGUMENT}: send it over stdin or write a file"
+            )
+        if "\0" in text:
+            raise ValueError("an argument contains a NUL byte")
+    if total > MAX_ARGUMENTS:
+        raise ValueError(
+            f"arguments of {total} bytes are over the limit of {MAX_ARGUMENTS}: send them over stdin or write a file"
+        )
