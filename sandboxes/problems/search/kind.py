@@ -20,7 +20,8 @@ class SearchKind:
 
     async def open(self, problem: Problem, backend: Backend) -> Environment:
         """The environment of one episode; the backend is not asked for a box."""
-        return SearchEnvironment(problem, self._corpus or await asyncio.to_thread(load))
+        corpus = await asyncio.to_thread(load) if self._corpus is None else self._corpus
+        return SearchEnvironment(problem, corpus)
 
     def expert(self, problem: Problem) -> Sequence[ToolCall]:
         return read_spec(problem).expert

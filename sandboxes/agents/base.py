@@ -1,0 +1,115 @@
+"""What an agent is: something that acts in an environment, with a model behind a base URL."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from lakehouse.records import Status, dumps, now
+from sandboxes.problems.base import Environment, Observation, ToolCall
+
+
+class ModelUnavailable(Exception):
+    """The model's endpoint did not answer in time or refused the session. The episode ends as `infra_error`."""
+
+
+class AgentFailure(Exception):
+    """The agent itself went wrong: a request the endpoint calls invalid, an expert whose path does not work."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the policy is sampled, and how far it may go."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 256  # per turn
+    max_turns: int = 16
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """All that an agent knows of the model."""
+
+    base_url: str  # ends in /v1
+    api_key: str
+    model: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One tool call that was made, and what came back."""
+
+    completion_id: str | None  # of the model's answer that asked for it
+    tool: str
+    arguments: str  # JSON as the model wrote it
+    observation: Observation
+    duration_s: float
+    started_at: datetime
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an agent stopped, in a status that is trainable; everything else is an exception."""
+
+    status: Literal[Status.OK, Status.TRUNCATED, Status.MODEL_ERROR]
+    note: str | None = None  # where it is not the environment's own end: why, for people
+
+
+@dataclass
+class Job:
+    """One run of an agent. `steps` grows while it acts, so that nothing is lost when it breaks off."""
+
+    environment: Environment
+    endpoint: Endpoint
+    sampling: Sampling
+    plan: Sequence[ToolCall]  # the oracle's tool calls, for an agent that follows a plan; else empty
+    deadline: float  # on the monotonic clock, in seconds
+    steps: list[Step] = field(default_factory=list)
+
+    async def act(self, tool: str, arguments: str, completion_id: str | None) -> Observation:
+        """Make one tool call, whatever the model wrote, and keep it."""
+        started_at, start = now(), time.monotonic()
+        parsed = parse(arguments)
+        if parsed is None:
+            seen = Observation("The arguments are not a JSON object.", is_error=True)
+        else:
+            seen = await self.environment.call(tool, parsed)
+        self.steps.append(Step(completion_id, tool, arguments, seen, time.monotonic() - start, started_at))
+        return seen
+
+
+class Agent(Protocol):
+    """A way to act. Agents hold no state between runs."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def follows_plan(self) -> bool:
+        """Whether it is shown the oracle's tool calls."""
+        ...
+
+    async def run(self, job: Job) -> Ending:
+        """Act until the environment is done, the model stops, or a limit is met."""
+        ...
+
+
+def parse(arguments: str) -> Mapping[str, Any] | None:
+    """Tool arguments as a mapping, or None where they are not a JSON object."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+async def play(job: Job, plan: Sequence[ToolCall]) -> bool:
+    """Make fixed tool calls without a model, to the environment's end. Whether it was reached."""
+    for call in plan:
+        seen = await job.act(call.name, dumps(call.arguments), None)
+        if seen.done:
+            return True
+    return False

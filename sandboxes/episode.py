@@ -1,0 +1,214 @@
+"""One episode, from dispatch to records: environment, gateway session, agent, grading. Only this module wires them."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import httpx
+
+from lakehouse.records import Action, Call, Dispatch, Episode, Evidence, Problem, Status, dumps, now
+from sandboxes.agents import AGENTS, Agent, Endpoint, Sampling
+from sandboxes.agents.base import AgentFailure, Job, ModelUnavailable, Step
+from sandboxes.backends.base import Backend, SandboxError
+from sandboxes.gateway.client import GatewayClient, Session
+from sandboxes.problems.base import Environment, EnvironmentFailure, Fact
+from sandboxes.problems.kinds import kind_of
+
+FETCHING_S = 60.0
+GRADING_S = 600.0
+CLOSING_S = 30.0  # each of: end the session, close the environment
+MARGIN_S = 1.0  # the agent gives up this long before the episode's deadline, to say why
+
+# The one place where an exception gets its status; the first line that fits counts.
+TAXONOMY: tuple[tuple[type[BaseException], Status], ...] = (
+    (TimeoutError, Status.TIMEOUT),
+    (EnvironmentFailure, Status.ENV_ERROR),
+    (SandboxError, Status.INFRA_ERROR),
+    (ModelUnavailable, Status.INFRA_ERROR),
+    (httpx.HTTPError, Status.INFRA_ERROR),
+    (OSError, Status.INFRA_ERROR),
+    (AgentFailure, Status.AGENT_ERROR),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one attempt leaves: rows for the lake."""
+
+    episode: Episode
+    calls: list[Call]
+    actions: list[Action]
+    evidence: list[Evidence]
+
+
+async def run_episode(
+    dispatch: Dispatch,
+    problem: Problem,
+    *,
+    gateway: GatewayClient,
+    backend: Backend,
+    sampling: Sampling,
+    deadline_s: float,
+    model_name: str,
+    model_version: int | None,
+) -> Result:
+    """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
+
+    The agent has `deadline_s` seconds for everything up to its last action. Fetching the calls and grading have
+    deadlines of their own; grading happens if, and only if, the status is trainable.
+    """
+    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name)
+    try:
+        await attempt.guard(attempt.act(), deadline_s)
+        await attempt.guard(attempt.fetch(), FETCHING_S)
+        if attempt.status.trainable:
+            await attempt.guard(attempt.grade(), GRADING_S)
+    finally:
+        await attempt.close()
+    return attempt.result(model_version)
+
+
+@dataclass
+class Attempt:
+    """One attempt in progress. `phase` is what it does and the status an unforeseen exception would give it."""
+
+    dispatch: Dispatch
+    problem: Problem
+    gateway: GatewayClient
+    backend: Backend
+    sampling: Sampling
+    deadline_s: float
+    model_name: str
+    attempt_id: str = field(default_factory=lambda: f"at-{uuid.uuid4().hex[:16]}")
+    started_at: datetime = field(default_factory=now)
+    start: float = field(default_factory=time.monotonic)
+    phase: tuple[str, Status] = ("starting", Status.AGENT_ERROR)
+    status: Status = Status.OK
+    error: str | None = None
+    environment: Environment | None = None
+    session: Session | None = None
+    ended: bool = False  # the session
+    steps: list[Step] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    facts: Sequence[Fact] = ()
+
+    async def guard(self, phase: Awaitable[None], limit_s: float) -> None:
+        """Run a phase within its time. The first exception of an attempt is its end; later ones are its echo."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await phase
+        except Exception as error:  # noqa: BLE001 - a bad rollout is data; TAXONOMY gives it its status
+            if self.status.trainable:
+                doing, otherwise = self.phase
+                self.status = next((status for kind, status in TAXONOMY if isinstance(error, kind)), otherwise)
+                self.error = f"while {doing}: {type(error).__name__}: {error}".rstrip(": ")
+
+    async def act(self) -> None:
+        """Environment, session, agent."""
+        self.phase = ("opening the environment", Status.ENV_ERROR)
+        kind = kind_of(self.problem.kind)
+        self.environment = await kind.open(self.problem, self.backend)
+        self.phase = ("starting the gateway session", Status.INFRA_ERROR)
+        self.session = await self.gateway.start_session(self.dispatch.episode_id, mode=self.dispatch.mode)
+        self.phase = (f"running agent {self.dispatch.agent}", Status.AGENT_ERROR)
+        agent = _agent(self.dispatch.agent)
+        job = Job(
+            environment=self.environment,
+            endpoint=Endpoint(f"{self.gateway.base_url.rstrip('/')}/v1", self.session.api_key, self.model_name),
+            sampling=self.sampling,
+            plan=kind.expert(self.problem) if agent.follows_plan else (),
+            deadline=self.start + self.deadline_s - min(MARGIN_S, self.deadline_s / 10),
+            steps=self.steps,
+        )
+        ending = await agent.run(job)
+        self.status, self.error = ending.status, ending.note
+
+    async def fetch(self) -> None:
+        """End the session and read what the gateway recorded, whatever the status."""
+        if self.session is None:
+            return
+        self.phase = ("fetching the recorded calls", Status.INFRA_ERROR)
+        await self.gateway.end_session(self.session)
+        self.ended = True
+        self.calls = await self.gateway.calls(
+            self.session.session_id, episode_id=self.dispatch.episode_id, attempt_id=self.attempt_id
+        )
+
+    async def grade(self) -> None:
+        """Measure the outcome; facts are there in full or not at all."""
+        assert self.environment is not None  # a trainable attempt has acted
+        self.phase = ("grading", Status.ENV_ERROR)
+        self.facts = await self.environment.grade()
+
+    async def close(self) -> None:
+        """Free the box and the session, also when the episode is being cancelled. Leases end what this cannot."""
+        if self.environment is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(CLOSING_S):
+                    await self.environment.close()
+        if self.session is not None and not self.ended:
+            with suppress(Exception):
+                async with asyncio.timeout(CLOSING_S):
+                    await self.gateway.end_session(self.session)
+
+    def result(self, model_version: int | None) -> Result:
+        """The attempt as rows."""
+        key = {"episode_id": self.dispatch.episode_id, "attempt_id": self.attempt_id}
+        known = {call.call_id for call in self.calls}
+        actions = [
+            Action(
+                **key,
+                action_index=index,
+                call_id=step.completion_id if step.completion_id in known else None,
+                tool=step.tool,
+                arguments=step.arguments,
+                observation=step.observation.text,
+                is_error=step.observation.is_error,
+                duration_s=step.duration_s,
+                started_at=step.started_at,
+            )
+            for index, step in enumerate(self.steps)
+        ]
+        evidence = [
+            Evidence(**key, name=fact.name, value=dumps(fact.value), producer=fact.producer, created_at=now())
+            for fact in self.facts
+        ]
+        return Result(self._episode(model_version), self.calls, actions, evidence)
+
+    def _episode(self, model_version: int | None) -> Episode:
+        dispatch = self.dispatch
+        return Episode(
+            episode_id=dispatch.episode_id,
+            attempt_id=self.attempt_id,
+            run_id=dispatch.run_id,
+            group_id=dispatch.group_id,
+            problem_id=dispatch.problem_id,
+            problem_kind=self.problem.kind,
+            split=self.problem.split,
+            sample_index=dispatch.sample_index,
+            agent=dispatch.agent,
+            backend=self.environment.backend_name if self.environment else self.backend.name,
+            mode=dispatch.mode,
+            purpose=dispatch.purpose,
+            status=self.status,
+            error=self.error,
+            session_id=self.session.session_id if self.session else "",
+            model_name=self.model_name,
+            model_version=model_version if dispatch.mode == "policy" else None,
+            n_calls=len(self.calls),
+            n_prompt_tokens=sum(len(call.prompt_token_ids) for call in self.calls),
+            n_completion_tokens=sum(len(call.completion_token_ids) for call in self.calls),
+            duration_s=time.monotonic() - self.start,
+            started_at=self.started_at,
+            ended_at=now(),
+        )
+
+
+def _agent(name: str) -> Agent:
+    if name not in AGENTS:
+        raise AgentFailure(f"no agent is called {name!r}; there are {', '.join(sorted(AGENTS))}")
+    return AGENTS[name]
