@@ -84,7 +84,7 @@ why_uv_failed() {
     elif grep -qi 'no space' "$log"; then
         printf 'the disk is full'
     else
-        tail -n 1 "$log"
+        grep -m1 '^error:' "$log" || tail -n 1 "$log"
     fi
 }
 
