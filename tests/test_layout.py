@@ -16,10 +16,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("flows", "tasks", "sandboxes", "lakehouse")
-TOP_LEVEL = {
-    *PACKAGES, "notebooks", "tests", "prefect.yaml", "pyproject.toml", "README.md",
-    "Makefile", "LICENSE", "docs", "benchmarks", "deploy",
-}  # fmt: skip
+FIXED = {*PACKAGES, "notebooks", "tests", "prefect.yaml", "pyproject.toml", "README.md"}
+ALSO = {"Makefile", "LICENSE", "docs", "benchmarks", "deploy"}
 LONGEST_FILE = 450  # lines
 
 # Put together here so that this file does not match itself.
@@ -48,7 +46,8 @@ def flow_files() -> list[str]:
 
 def test_the_top_level_is_the_fixed_list() -> None:
     names = {path.relative_to(ROOT).parts[0] for path in tracked()}
-    assert {name for name in names if not name.startswith(".")} == TOP_LEVEL
+    visible = {name for name in names if not name.startswith(".")}
+    assert visible - ALSO == FIXED
 
 
 @pytest.mark.parametrize("name", PACKAGES)
