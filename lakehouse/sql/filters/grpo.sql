@@ -1,0 +1,30 @@
+-- grain: one row per episode in question
+-- keeps: fresh policy samples of groups whose outcomes differ
+-- variables: policy_version (the version training starts from), max_staleness (in versions)
+-- inputs: eligible
+-- The group is judged over all its scored episodes, whether or not each is kept; by outcome, never by shaped reward.
+with grouped as (
+    select
+        *,
+        getvariable('policy_version')::bigint - oldest_version as staleness,
+        count(outcome) over siblings as group_scored,
+        max(outcome) over siblings - min(outcome) over siblings as group_spread
+    from filters.eligible
+    window siblings as (partition by group_id)
+),
+
+reasoned as (
+    select
+        * exclude (reason),
+        case
+            when mode <> 'policy' then 'not_policy'
+            when reason is not null then reason
+            when staleness > getvariable('max_staleness')::bigint then 'stale'
+            when group_scored < 2 then 'singleton_group'
+            when group_spread < 1e-6 then 'zero_variance_group'
+        end as reason
+    from grouped
+)
+
+select *, reason is null as keep
+from reasoned

@@ -1,0 +1,222 @@
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lakehouse import store
+from lakehouse import write as write_module
+from lakehouse.invariants import InvalidRecord
+from lakehouse.query import query
+from lakehouse.write import Writer
+
+
+def count(lake: str, relation: str) -> int:
+    return int(query(f"select count(*) as n from {relation}", lake)["n"][0])
+
+
+LANDER = """
+import json, sys, time
+from pathlib import Path
+from lakehouse.records import Action, Call, Episode, Evidence
+from lakehouse.write import Writer
+
+lake, batches, go, ready = sys.argv[1:]
+writer = Writer(lake)
+shards = [
+    [[kind(**row) for row in rows] for kind, rows in zip((Episode, Call, Action, Evidence), shard)]
+    for shard in json.loads(Path(batches).read_text())
+]
+Path(ready).touch()
+end = time.monotonic() + 60
+while not Path(go).exists() and time.monotonic() < end:
+    time.sleep(0.001)
+for shard in shards:
+    writer.land(*shard)
+"""
+
+
+def test_the_same_transaction_twice_writes_once(lake, make):
+    first = Writer(lake).append("problems", [make.problem()], transaction="seed-1")
+    again = Writer(lake).append("problems", [make.problem("other")], transaction="seed-1")
+    assert (first.rows, first.skipped) == (1, False)
+    assert (again.rows, again.skipped, again.version) == (0, True, first.version)
+    assert count(lake, "bronze.problems") == 1
+
+
+def test_another_transaction_writes_again(lake, make):
+    Writer(lake).append("problems", [make.problem()], transaction="seed-1")
+    Writer(lake).append("problems", [make.problem("other")], transaction="seed-2")
+    assert count(lake, "problems") == 2
+
+
+def test_an_episode_lands_once_ever(lake, make):
+    batch = make.batch()
+    assert batch.land(lake).episodes == 1
+    again = batch.land(lake)
+    assert (again.episodes, again.skipped) == (0, [batch.episodes[0].episode_id])
+    assert {t: count(lake, f"bronze.{t}") for t in ("episodes", "calls", "actions", "evidence")} == {
+        "episodes": 1,
+        "calls": 1,
+        "actions": 1,
+        "evidence": 1,
+    }
+
+
+def test_a_late_attempt_of_a_landed_episode_is_a_no_op(lake, make):
+    make.batch(attempt="a0").land(lake)
+    make.batch(attempt="a1").land(lake)
+    assert query("select attempt_id from bronze.calls", lake)["attempt_id"].to_list() == ["a0"]
+
+
+def test_a_batch_lands_what_is_new_and_skips_the_rest(lake, make):
+    make.batch(sample=0).land(lake)
+    landed = make.group([True, False, True]).land(lake)
+    assert (landed.episodes, len(landed.skipped)) == (2, 1)
+    assert count(lake, "checks.one_landing") == 0
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def killed_before_episodes(monkeypatch):
+    """A landing that dies after its children and before its episodes."""
+    real = write_module._write
+
+    def dying(delta, data, transaction):
+        if "problem_kind" in data.column_names:
+            raise Killed
+        real(delta, data, transaction)
+
+    def kill(batch, lake):
+        with monkeypatch.context() as patch:
+            patch.setattr(write_module, "_write", dying)
+            with pytest.raises(Killed):
+                batch.land(lake)
+
+    return kill
+
+
+def test_children_of_a_killed_landing_are_invisible(lake, make, killed_before_episodes):
+    killed_before_episodes(make.batch(), lake)
+    assert count(lake, "bronze.calls") == 1
+    assert [count(lake, t) for t in ("episodes", "calls", "actions", "evidence", "tokens")] == [0] * 5
+    assert count(lake, "checks.orphans") == 3
+
+
+@pytest.mark.parametrize("attempt", ["a0", "a1"], ids=["same attempt", "new attempt"])
+def test_landing_again_after_a_kill_is_correct(lake, make, killed_before_episodes, attempt):
+    killed_before_episodes(make.batch(attempt="a0"), lake)
+    assert make.batch(attempt=attempt).land(lake).episodes == 1
+    assert [count(lake, t) for t in ("episodes", "calls", "actions", "evidence")] == [1] * 4
+
+
+def test_processes_landing_the_same_episodes_at_once_land_them_once(lake, make, tmp_path):
+    shards = [make.group([True] * 4, problem_id=f"p{i}") for i in range(3)]
+    rows = [[[r.model_dump(mode="json") for r in part] for part in vars(shard).values()] for shard in shards]
+    (tmp_path / "batches.json").write_text(json.dumps(rows))
+    go, ready = tmp_path / "go", [tmp_path / f"ready{i}" for i in range(2)]
+    command = [sys.executable, "-c", LANDER, lake, str(tmp_path / "batches.json"), str(go)]
+    workers = [subprocess.Popen([*command, str(flag)]) for flag in ready]
+    try:
+        deadline = time.monotonic() + 60
+        while not all(flag.exists() for flag in ready):
+            assert time.monotonic() < deadline, "the landing processes did not start"
+            time.sleep(0.01)
+        go.touch()
+        assert [worker.wait(120) for worker in workers] == [0, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert [count(lake, f"bronze.{t}") for t in ("episodes", "calls", "evidence")] == [12] * 3
+
+
+def test_without_locks_landings_of_one_snapshot_still_land_once(lake, make, monkeypatch):
+    """As on an object store: the commits' application transaction finds the conflict."""
+    monkeypatch.setattr(store, "is_folder", lambda lake: False)
+    batch = make.batch()
+    make.batch("other").land(lake)
+    real, raced = write_module._write, []
+
+    def overtaken(delta, data, transaction):
+        if "problem_kind" in data.column_names and not raced:
+            raced.append(True)
+            batch.land(lake)  # another writer is first
+        real(delta, data, transaction)
+
+    monkeypatch.setattr(write_module, "_write", overtaken)
+    assert batch.land(lake).episodes == 0
+    assert [count(lake, f"bronze.{t}") for t in ("episodes", "calls", "actions", "evidence")] == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"logprobs": [-0.1]}, "logprobs has one value per completion token"),
+        ({"weight_versions": [1]}, "weight_versions has one value per completion token"),
+        ({"logprobs": [-0.1, float("nan")]}, "logprobs are finite"),
+        ({"logprobs": [-0.1, float("-inf")]}, "logprobs are finite"),
+        ({"completion_token_ids": [4, -5]}, "completion_token_ids are >= 0"),
+        ({"prompt_token_ids": [-1]}, "prompt_token_ids are >= 0"),
+        ({"logprobs": None}, "token_status exact has logprobs"),
+    ],
+)
+def test_a_call_that_breaks_a_rule_is_refused_by_name_and_nothing_is_written(lake, make, changes, rule):
+    good, bad = make.call([1], [2], index=0), make.call([1, 2, 3], [4, 5], index=1, **changes)
+    with pytest.raises(InvalidRecord, match=rule) as refused:
+        make.batch(calls=[good, bad]).land(lake)
+    assert refused.value.key["call_index"] == 1
+    assert not Path(lake, "calls").exists()
+
+
+def test_counts_that_disagree_with_the_calls_are_refused(lake, make):
+    with pytest.raises(InvalidRecord, match="n_completion_tokens is 7, its calls in the batch make 2"):
+        make.batch(n_completion_tokens=7).land(lake)
+
+
+def test_a_child_of_another_attempt_is_refused(lake, make):
+    batch = make.batch()
+    batch.actions = [batch.actions[0].model_copy(update={"attempt_id": "elsewhere"})]
+    with pytest.raises(InvalidRecord, match="a child belongs to an episode"):
+        batch.land(lake)
+
+
+def test_a_key_twice_in_a_batch_is_refused(lake, make):
+    with pytest.raises(InvalidRecord, match="a key appears once"):
+        Writer(lake).append("problems", [make.problem(), make.problem()])
+
+
+def test_a_record_of_another_class_is_refused(lake, make):
+    with pytest.raises(TypeError, match="table episodes holds Episode records, not Problem"):
+        Writer(lake).append("episodes", [make.problem()])
+
+
+def test_a_demonstration_lands_without_logprobs(lake, make):
+    call = make.call([1], [2, 3], logprobs=None, weight_versions=[-1, -1], token_route="demonstration")
+    assert make.batch(calls=[call], mode="demonstration", model_version=None).land(lake).episodes == 1
+
+
+def test_compaction_keeps_the_rows_and_the_old_versions(lake, make):
+    for sample in range(4):
+        make.batch(sample=sample).land(lake)
+    before = store.versions(lake)["calls"]
+    report = {done.table: done for done in Writer(lake).compact()}
+    assert (report["calls"].files_before, report["calls"].files_after) == (4, 1)
+    assert report["calls"].version > before
+    assert count(lake, "calls") == 4
+    where = store.uri(lake, "calls")
+    assert count(lake, f"delta_scan('{where}', version = {before})") == 4
+
+
+def test_waiting_for_a_lock_ends_at_its_deadline(lake):
+    with (
+        store.exclusive(lake, "calls"),
+        pytest.raises(store.LakeBusy, match="another writer of table 'calls'"),
+        store.exclusive(lake, "calls", deadline_s=0.1),
+    ):
+        pass
