@@ -35,8 +35,8 @@ def label(lake: str | None, rubric: str, *, where: str = "true") -> Labelled:
         connection.execute(
             f"""
             create temp table judged as
-            select rubrics.{name}.*
-            from rubrics.{name}
+            select judgement.*
+            from rubrics.{name} as judgement
             semi join (select episode_id from episodes where {where}) using (episode_id)
             """  # noqa: S608 - `where` is SQL by contract and the connection only reads
         )
