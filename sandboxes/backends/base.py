@@ -30,7 +30,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class BoxSpec:
-    """A box to start. `image` is a root file system (bubblewrap: a folder, docker: an image); None: the backend's own."""
+    """A box to start. `image` is a root file system (bubblewrap: a folder, docker: an image); None: ours."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)  # work tree: path relative to WORKDIR -> content
     image: str | None = None

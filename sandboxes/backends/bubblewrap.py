@@ -33,11 +33,15 @@ class Bubblewrap:
             self._groups = []
         self._root: RootFilesystem | None = None
 
+    def prepare(self) -> None:
+        """Make the root file system, if it is not there. Blocks."""
+        self._root = images.root_filesystem(self._progress)
+
     async def start(self, spec: BoxSpec) -> RunnerBox:
         """A box that answers, with the work tree in place."""
-        if self._root is None:
-            self._root = await asyncio.to_thread(images.root_filesystem, self._progress)
-        root = spec.image or str(self._root.path)
+        if self._root is None and spec.image is None:
+            await asyncio.to_thread(self.prepare)
+        root = spec.image or str(self._root.path if self._root else "")
         group = cgroup.create(self._groups, spec.limits)
         process: Process | None = None
         try:

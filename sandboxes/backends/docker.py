@@ -1,0 +1,182 @@
+"""Boxes from a Docker engine: a hardened container whose PID 1 is the runner, spoken to over its attached streams."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import docker
+import docker.errors
+import requests
+from docker.types import LogConfig, Ulimit
+
+from sandboxes.backends import images
+from sandboxes.backends.base import BackendUnavailable, BoxSpec, Limits, SandboxError
+from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, runner_command
+
+LABEL = "lakeloop.box"
+LEASE_LABEL = "lakeloop.lease_until"  # seconds since the epoch
+CALL_TIMEOUT_S = 60
+REMOVE_DEADLINE_S = 20.0
+EngineError = (docker.errors.DockerException, requests.RequestException, OSError)
+
+
+def connect() -> docker.DockerClient:
+    """The engine of DOCKER_HOST or the default socket. BackendUnavailable where none answers."""
+    try:
+        client = docker.from_env(timeout=CALL_TIMEOUT_S)
+        client.ping()
+    except EngineError as error:
+        raise BackendUnavailable(
+            f"no Docker engine answers ({error}): start one (deploy/docker-engine.sh start FOLDER) or set DOCKER_HOST"
+        ) from error
+    if client.api.base_url.startswith("https"):
+        raise BackendUnavailable("the Docker engine is behind TLS, whose streams we cannot attach: use a Unix socket")
+    return client
+
+
+class Docker:
+    """A backend. Raises BackendUnavailable where no engine answers."""
+
+    name = "docker"
+
+    def __init__(self, *, progress: Callable[[str], None] = images.silent) -> None:
+        self._client = connect()
+        self._progress = progress
+        self._image: str | None = None
+
+    def prepare(self) -> None:
+        """Make and import the image, if it is not there. Blocks."""
+        self._image = images.docker_image(self._client, self._progress)
+
+    async def start(self, spec: BoxSpec) -> RunnerBox:
+        """A box that answers, with the work tree in place."""
+        if self._image is None and spec.image is None:
+            await asyncio.to_thread(self.prepare)
+        launch = asyncio.ensure_future(asyncio.to_thread(self._launch, spec))
+        try:
+            container, stream = await asyncio.shield(launch)
+        except EngineError as error:
+            raise SandboxError(f"a Docker box cannot be started: {error}") from error
+        except asyncio.CancelledError:  # the thread goes on: wait for what it made and take it down
+            container, stream = await launch
+            stream.close()
+            await asyncio.to_thread(_remove, self._client, container)
+            raise
+        box = await _box(self._client, container, stream, spec)
+        try:
+            await box.prepare()
+        except BaseException:  # a start that was cancelled leaves no box either
+            await box.close()
+            raise
+        return box
+
+    def _launch(self, spec: BoxSpec) -> tuple[str, socket.socket]:
+        """Create, attach, start: (container id, its attached stream)."""
+        container = self._client.containers.create(spec.image or self._image, runner_command(), **_options(spec))
+        try:
+            attached = self._client.api.attach_socket(container.id, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+            stream = socket.socket(fileno=os.dup(attached.fileno()))
+            attached.close()
+            attached._response.close()
+            container.start()
+        except EngineError:
+            _remove(self._client, container.id)
+            raise
+        return container.id, stream
+
+
+def _options(spec: BoxSpec) -> dict[str, Any]:
+    limits = spec.limits
+    return {
+        "user": "0:0",  # the runner; commands become uid 1000, so they can neither trace nor signal it
+        "cap_drop": ["ALL"],
+        "cap_add": ["SETUID", "SETGID", "KILL"],
+        "security_opt": ["no-new-privileges"],
+        "network_mode": "none",
+        "read_only": True,
+        "tmpfs": _tmpfs(limits),
+        "shm_size": "16m",
+        "pids_limit": limits.pids + 4,  # the agent's, and the runner with a fork in flight
+        "mem_limit": limits.memory_mb << 20,
+        "memswap_limit": limits.memory_mb << 20,
+        "nano_cpus": int(limits.cpus * 1e9),
+        "ulimits": [Ulimit(name="core", soft=0, hard=0), Ulimit(name="nofile", soft=4096, hard=4096)],
+        "ipc_mode": "private",
+        "log_config": LogConfig(type="none"),
+        "hostname": "box",
+        "working_dir": "/testbed",
+        "environment": {"PATH": BASE_ENV["PATH"]},
+        "labels": {**spec.labels, LABEL: "1", LEASE_LABEL: str(int(time.time() + limits.lease_s))},
+        "stdin_open": True,  # and closed when we are gone: the runner then ends
+        "auto_remove": True,
+    }
+
+
+def _tmpfs(limits: Limits) -> dict[str, str]:
+    own = "rw,exec,nosuid,nodev,uid=1000,gid=1000,mode=0755"
+    return {
+        "/testbed": f"{own},size={limits.workdir_mb}m",
+        "/home/agent": f"{own},size=16m",
+        "/tmp": "rw,exec,nosuid,nodev,mode=1777,size=64m",  # noqa: S108 - the box's own
+    }
+
+
+async def _box(client: docker.DockerClient, container: str, stream: socket.socket, spec: BoxSpec) -> RunnerBox:
+    stream.setblocking(False)
+    frames, writer = await asyncio.open_connection(sock=stream)
+    output = asyncio.StreamReader(limit=LINE_LIMIT)
+    errors = bytearray()
+    pump = asyncio.ensure_future(_demultiplex(frames, output, errors))
+
+    async def end() -> None:
+        pump.cancel()
+        await asyncio.to_thread(_remove, client, container)
+
+    async def why_gone() -> str:
+        return f"the container ended. {errors[-2000:].decode(errors='replace')}".strip()
+
+    return RunnerBox(output, writer, spec, end=end, why_gone=why_gone)
+
+
+async def _demultiplex(frames: asyncio.StreamReader, output: asyncio.StreamReader, errors: bytearray) -> None:
+    """Docker's frames: one byte of stream number, three of nothing, four of length, then the data."""
+    try:
+        while True:
+            header = await frames.readexactly(8)
+            data = await frames.readexactly(int.from_bytes(header[4:], "big"))
+            if header[0] == 1:
+                output.feed_data(data)
+            else:
+                errors += data[:4096]
+    except (asyncio.IncompleteReadError, OSError):
+        output.feed_eof()
+
+
+def _remove(client: docker.DockerClient, container: str) -> None:
+    """Remove by force and wait until the engine knows the container no more."""
+    deadline = time.monotonic() + REMOVE_DEADLINE_S
+    while time.monotonic() < deadline:
+        try:
+            client.api.remove_container(container, force=True, v=True)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code != 409:  # removal is already in progress
+                raise SandboxError(f"container {container[:12]} cannot be removed: {error}") from error
+        time.sleep(0.01)
+    raise SandboxError(f"container {container[:12]} was not gone within {REMOVE_DEADLINE_S:.0f} s")
+
+
+def reap(client: docker.DockerClient, now: float) -> int:
+    """Remove boxes whose lease label lies before `now`. Returns how many."""
+    late = [
+        container["Id"]
+        for container in client.api.containers(all=True, filters={"label": LABEL})
+        if float(container["Labels"].get(LEASE_LABEL, "inf")) < now
+    ]
+    for container in late:
+        _remove(client, container)
+    return len(late)
