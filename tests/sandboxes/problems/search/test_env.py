@@ -1,0 +1,114 @@
+import json
+
+import pytest
+
+from sandboxes.backends.base import SandboxError
+from sandboxes.problems.base import EnvironmentFailure
+from sandboxes.problems.search import KIND
+from sandboxes.problems.search.env import PARAMETER, K, SearchEnvironment
+from sandboxes.problems.search.kind import SearchKind
+from sandboxes.problems.search.questions import generate
+
+
+class NoBackend:
+    """Search must not ask for a box."""
+
+    name = "none"
+
+    async def start(self, spec):
+        raise SandboxError("a search problem asked for a box")
+
+
+@pytest.fixture
+def problem(small):
+    return next(p for p in generate(small, 0, 50) if "Ravos" in p.prompt or "Aland" in p.prompt)
+
+
+@pytest.fixture
+def environment(small, problem):
+    return SearchEnvironment(problem, small)
+
+
+async def test_search_shows_ranked_titles_with_snippets(environment):
+    seen = await environment.call("search", {"query": "capital Ravos"})
+    assert seen.text.splitlines()[0] == "1. Aland / Capital: Ravos"
+    assert len(seen.text.splitlines()) == K
+    assert not seen.is_error and not seen.done
+
+
+async def test_open_shows_the_title_and_the_text(environment):
+    assert (await environment.call("open", {"title": "Aland / Capital"})).text == "Aland / Capital: Ravos"
+
+
+async def test_an_unknown_title_is_an_error_that_names_the_nearest(environment):
+    seen = await environment.call("open", {"title": "Borduria / Capitol"})
+    assert seen.is_error and "Borduria / Capital" in seen.text
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("rm", {}),
+        ("search", {}),
+        ("search", {"query": 3}),
+        ("open", {"title": "x", "y": 1}),
+        ("answer", {"text": None}),
+    ],
+)
+async def test_wrong_calls_are_observations(environment, name, arguments):
+    seen = await environment.call(name, arguments)
+    assert seen.is_error and not seen.done
+
+
+async def test_the_tool_schemas_say_what_the_tools_take(environment):
+    described = {t["function"]["name"]: t["function"]["parameters"]["required"] for t in environment.tools}
+    assert described == {name: [parameter] for name, parameter in PARAMETER.items()}
+
+
+async def test_tool_tags_in_a_passage_are_defused(environment):
+    for seen in (
+        await environment.call("open", {"title": "Cedar / Anthem"}),
+        await environment.call("search", {"query": "anthem cedar"}),
+    ):
+        assert "<tool_call>" not in seen.text and "<|im_end|>" not in seen.text and "&lt;tool_call>" in seen.text
+
+
+async def test_the_evidence_says_what_was_answered_and_how_it_was_found(environment, small, problem):
+    await environment.call("search", {"query": "capital Ravos"})
+    await environment.call("open", {"title": "Aland / Area"})
+    seen = await environment.call("answer", {"text": "nonsense"})
+    assert seen.done
+    answer, retrieval = await environment.grade()
+    assert (answer.name, retrieval.name) == ("answer", "retrieval")
+    assert answer.value == {"given": "nonsense", "accepted": json.loads(problem.spec)["accepted"], "match": False}
+    assert retrieval.value["queries"] == ["capital Ravos"]
+    assert retrieval.value["opened"] == ["Aland / Area"]
+    assert retrieval.value["corpus"] == small.digest
+    assert retrieval.value["k"] == K and retrieval.value["engine"].startswith("bm25s ")
+
+
+async def test_no_answer_is_evidence_too(environment):
+    answer, retrieval = await environment.grade()
+    assert answer.value["given"] is None and answer.value["match"] is False
+    assert retrieval.value["hit"] is False
+
+
+async def test_a_problem_of_another_corpus_is_an_environment_failure(problem, shipped):
+    with pytest.raises(EnvironmentFailure, match="build the problems again"):
+        await SearchKind(shipped).open(problem, NoBackend())
+
+
+async def test_a_foreign_spec_is_an_environment_failure(problem, small):
+    broken = problem.model_copy(update={"spec": '{"tests": 1}'})
+    with pytest.raises(EnvironmentFailure, match="not a search problem"):
+        await SearchKind(small).open(broken, NoBackend())
+
+
+async def test_the_expert_ends_the_episode_with_full_marks_and_no_box(problems):
+    for problem in problems[:20]:
+        environment = await KIND.open(problem, NoBackend())
+        seen = [await environment.call(call.name, call.arguments) for call in KIND.expert(problem)]
+        assert seen[-1].done and not any(s.is_error or s.done for s in seen[:-1])
+        assert KIND.solved(await environment.grade())
+        await environment.close()
+        await environment.close()
