@@ -6,10 +6,9 @@ need_python
 need_uv
 mapfile -t links < <(find_links)
 if [[ -n ${TORCH_INDEX:-} ]]; then links+=(--extra-index-url "$TORCH_INDEX" --index-strategy unsafe-best-match); fi
-cd deploy/requirements
 for name in pipeline dev engine; do
     say "resolving $name.in"
-    run_uv pip compile --python-version 3.11 "${links[@]}" --override overrides.txt \
-        --no-emit-find-links --no-emit-index-url --no-header "$@" "$name.in" -o "$name.txt"
+    run_uv pip compile --python-version 3.11 "${links[@]}" --override deploy/requirements/overrides.txt \
+        --no-emit-find-links --no-emit-index-url --no-header "$@" "deploy/requirements/$name.in" -o "deploy/requirements/$name.txt"
 done
 say "done: read the difference with 'git diff deploy/requirements', then run 'make install install-engine test'"
