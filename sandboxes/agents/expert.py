@@ -3,9 +3,10 @@
 So a demonstration is an ordinary episode, with exact tokens, and not a data format of its own.
 """
 
+import json
 from typing import Any
 
-from lakehouse.records import Status, dumps
+from lakehouse.records import Status
 from sandboxes.agents.base import AgentFailure, Ending, Job
 from sandboxes.agents.chat import Chat, ContextTooLong
 from sandboxes.agents.loop import run_tool_calls
@@ -36,7 +37,7 @@ class Expert:
 
 def assistant_turn(call: ToolCall, number: int) -> dict[str, Any]:
     """A tool call as the assistant message a model would have written, with an id that repeats."""
-    function = {"name": call.name, "arguments": dumps(call.arguments)}
+    function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
     return {
         "role": "assistant",
         "content": "",

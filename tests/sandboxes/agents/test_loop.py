@@ -134,7 +134,7 @@ async def test_the_expert_sends_its_plan_as_demonstrations(endpoint, job):
     assert (await AGENTS["expert"].run(job)).status == Status.OK
     sent = [r["demonstration"]["tool_calls"][0] for r in endpoint.requests]
     assert [c["id"] for c in sent] == ["call_1", "call_2"]
-    assert sent[0]["function"] == {"name": "echo", "arguments": '{"a":"x","b":1}'}
+    assert sent[0]["function"] == {"name": "echo", "arguments": '{"b": 1, "a": "x"}'}
 
 
 async def test_an_expert_that_does_not_end_the_episode_has_failed(endpoint, job):
