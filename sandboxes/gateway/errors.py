@@ -1,0 +1,87 @@
+"""Errors with an HTTP status, in OpenAI's error form. One flat family; each text names the cause and, where there is one, the remedy."""
+
+from typing import Any
+
+
+class GatewayError(Exception):
+    """Something the caller is told. `retry` says whether the same request may work later; SDKs read it from a header."""
+
+    status = 500
+    kind = "server_error"
+    retry = False
+
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str | None = None, retry_after_s: int = 1
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error body."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """`x-should-retry` keeps OpenAI's SDK from retrying a 409 it would only meet again."""
+        if self.retry:
+            return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
+        return {"x-should-retry": "false"}
+
+
+class BadRequest(GatewayError):
+    """The request cannot be served as it is."""
+
+    status = 400
+    kind = "invalid_request_error"
+
+
+class Unauthorized(GatewayError):
+    """No key, or a key that does not open this route."""
+
+    status = 401
+    kind = "authentication_error"
+
+
+class NotFound(GatewayError):
+    """An unknown session, model or path."""
+
+    status = 404
+    kind = "not_found_error"
+
+
+class Conflict(GatewayError):
+    """The session's state does not allow this."""
+
+    status = 409
+    kind = "conflict_error"
+
+
+class TooLarge(GatewayError):
+    """The body is over the limit."""
+
+    status = 413
+    kind = "invalid_request_error"
+
+
+class Busy(GatewayError):
+    """No room now; ask again after `Retry-After` seconds."""
+
+    status = 429
+    kind = "rate_limit_error"
+    retry = True
+
+
+class EngineTrouble(GatewayError):
+    """The engine failed, hung or cannot be reached: the same request may work later."""
+
+    status = 503
+    kind = "engine_error"
+    retry = True
+
+
+class EngineRefused(BadRequest):
+    """The engine says that the request is wrong, for example a prompt that is too long."""

@@ -1,0 +1,101 @@
+"""Trajectories as tensors-to-be, in AReaL's shape: one row per call, or one per leaf of the call tree."""
+
+from typing import Any, Literal
+
+from sandboxes.gateway.recorded import DEMONSTRATED, Recorded
+from sandboxes.gateway.sessions import Session
+
+
+def trajectories(
+    session: Session, *, discount: float, style: Literal["individual", "concat"], drop_retry_orphans: bool
+) -> dict[str, Any]:
+    """Rows by call id: `input_ids, loss_mask, logprobs, versions, turn_ids, attention_mask`, each of one length, and `rewards`.
+
+    A masked session has loss_mask 0 everywhere, and so has a call whose tokens are missing.
+    """
+    calls = [call for call in session.calls if call.answered]
+    if drop_retry_orphans:
+        calls = _without_orphans(calls)
+    credit = credits(calls, dict(session.rewards), discount)
+    parents = {call.intent.parent_call_id for call in calls}
+    chosen = calls if style == "individual" else [call for call in calls if call.intent.call_id not in parents]
+    by_id = {call.intent.call_id: call for call in calls}
+    rows = {}
+    for call in chosen:
+        path = [call] if style == "individual" else _path(call, by_id)
+        rows[call.intent.call_id] = {
+            **_row(path, masked=session.masked is not None),
+            "rewards": credit[call.intent.call_id],
+        }
+    return rows
+
+
+def credits(calls: list[Recorded], rewards: dict[str, float], discount: float) -> dict[str, float]:
+    """R = r + discount * R(main child) over the tree, never over time.
+
+    The main child is the one with the deepest subtree, the earlier one where two are equal: credit flows back along the
+    longest continuation only, so retries, short branches and sub-agents give nothing to calls they do not continue.
+    """
+    children: dict[str | None, list[Recorded]] = {}
+    for call in calls:
+        children.setdefault(call.intent.parent_call_id, []).append(call)
+    depth: dict[str, int] = {}
+    credit: dict[str, float] = {}
+    for call in reversed(calls):  # a child is always dispatched after its parent's answer
+        call_id = call.intent.call_id
+        below = children.get(call_id, [])
+        main = max(below, key=lambda child: (depth[child.intent.call_id], -child.intent.call_index), default=None)
+        depth[call_id] = 1 + (depth[main.intent.call_id] if main else 0)
+        credit[call_id] = rewards.get(call_id, 0.0) + (discount * credit[main.intent.call_id] if main else 0.0)
+    return credit
+
+
+def _without_orphans(calls: list[Recorded]) -> list[Recorded]:
+    """Drop calls that nothing continues where another call with the same prompt was continued or came later."""
+    continued = {call.intent.parent_call_id for call in calls}
+    kept = []
+    for call in calls:
+        twins = [
+            other
+            for other in calls
+            if other is not call and other.intent.prompt_token_ids == call.intent.prompt_token_ids
+        ]
+        replaced = any(
+            other.intent.call_id in continued or other.intent.call_index > call.intent.call_index for other in twins
+        )
+        if call.intent.call_id in continued or not replaced:
+            kept.append(call)
+    return kept
+
+
+def _path(leaf: Recorded, by_id: dict[str, Recorded]) -> list[Recorded]:
+    """From the root to `leaf`."""
+    path = [leaf]
+    while path[-1].intent.parent_call_id in by_id:
+        path.append(by_id[path[-1].intent.parent_call_id])
+    return path[::-1]
+
+
+def _row(path: list[Recorded], *, masked: bool) -> dict[str, list[Any]]:
+    """The leaf's ids with every ancestor's sampled tokens marked; `path` runs from the root to the leaf."""
+    length = len(path[-1].all_token_ids)
+    loss_mask, logprobs, versions, turns = [0] * length, [0.0] * length, [DEMONSTRATED] * length, [-1] * length
+    for turn, call in enumerate(path):
+        answer = call.answer
+        assert answer is not None
+        start = len(call.intent.prompt_token_ids)
+        end = start + len(answer.completion_token_ids)
+        turns[start:end] = [turn] * (end - start)
+        if masked or answer.token_status != "exact":
+            continue
+        loss_mask[start:end] = [1] * (end - start)
+        versions[start:end] = answer.weight_versions
+        logprobs[start:end] = answer.logprobs or [0.0] * (end - start)
+    return {
+        "input_ids": path[-1].all_token_ids,
+        "loss_mask": loss_mask,
+        "logprobs": logprobs,
+        "versions": versions,
+        "turn_ids": turns,
+        "attention_mask": [1] * length,
+    }

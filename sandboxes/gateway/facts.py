@@ -1,0 +1,104 @@
+"""What a gateway must know about an engine's text side, learned by rendering small conversations: it has no tokenizer of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from lakehouse.records import digest, dumps
+from sandboxes.gateway.errors import EngineRefused
+from sandboxes.gateway.recorded import Message
+
+TOOL: Message = {
+    "type": "function",
+    "function": {"name": "probe", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
+}
+USER: Message = {"role": "user", "content": "a b\n"}
+SAID: Message = {"role": "assistant", "content": "c"}
+CALLED: Message = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "probe0000", "type": "function", "function": {"name": "probe", "arguments": '{"a": "b"}'}}],
+}
+OBSERVED: Message = {"role": "tool", "content": "d", "tool_call_id": "probe0000"}
+Ending = Literal["prompt", "closed", "open"]
+PUNCTUATION = ' \n{[:"'
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What a prompt is rendered from."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Message] = ()
+    tool_choice: str = "auto"
+    template_kwargs: Message = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Token ids of a conversation, and the sampling parameters as the engine resolved them."""
+
+    token_ids: list[int]
+    sampling: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One engine's version and template."""
+
+    version: str
+    template_digest: str  # over the rendered ids of fixed conversations: template and tokenizer together
+    turn_end: tuple[int, ...]  # what the template puts after an assistant's text, the end-of-turn token first
+    tool_marker: str  # the text a tool call begins with; empty where it cannot be told
+
+
+class Renders(Protocol):
+    """The part of the engine that probing needs."""
+
+    async def version(self) -> str: ...
+
+    async def render(
+        self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
+    ) -> Rendered: ...
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+
+
+async def probe(engine: Renders) -> Facts:
+    """Ask the engine. EngineTrouble where it does not answer."""
+    return Facts(
+        await engine.version(), await _template_digest(engine), await _turn_end(engine), await _tool_marker(engine)
+    )
+
+
+async def _render(engine: Renders, conversation: Conversation, ending: Ending = "prompt") -> list[int] | None:
+    """Token ids, or None where the template refuses (some have no system or tool turns)."""
+    try:
+        return (await engine.render(conversation, ending=ending)).token_ids
+    except EngineRefused:
+        return None
+
+
+async def _template_digest(engine: Renders) -> str:
+    plain, system = Conversation([USER, SAID, USER]), Conversation([{"role": "system", "content": "s"}, USER])
+    tooled = Conversation([USER, CALLED, OBSERVED], [TOOL])
+    return digest(*[dumps(await _render(engine, conversation)) for conversation in (plain, system, tooled)])
+
+
+async def _turn_end(engine: Renders) -> tuple[int, ...]:
+    said = Conversation([USER, SAID])
+    closed = await _render(engine, said, "closed")
+    cut = await _render(engine, said, "open")
+    if closed is None or cut is None or closed[: len(cut)] != cut:
+        return ()
+    return tuple(closed[len(cut) :])
+
+
+async def _tool_marker(engine: Renders) -> str:
+    """What a rendered tool call says before the function's name, without JSON punctuation."""
+    before = await _render(engine, Conversation([USER], [TOOL]))
+    after = await _render(engine, Conversation([USER, CALLED], [TOOL]), "closed")
+    if before is None or after is None or after[: len(before)] != before:
+        return ""
+    head = (await engine.detokenize(after[len(before) :])).partition("probe")[0].rstrip(PUNCTUATION)
+    return head.removesuffix("name").rstrip(PUNCTUATION)

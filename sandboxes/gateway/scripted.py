@@ -1,0 +1,236 @@
+"""A scripted engine: an ASGI application with vLLM's token routes, whose replies are given. Tests need no mocks.
+
+Replies are assistant messages, texts, or a function of the prompt's text. A list is indexed by how many assistant turns the
+prompt holds, its last entry repeating, so that conversations may run side by side.
+"""
+
+import asyncio
+import json
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from sandboxes.gateway import scripted_text as text
+from sandboxes.gateway.listen import serving
+
+Reply = str | Mapping[str, Any]
+Replies = Sequence[Reply] | Callable[[str], Reply]
+Failure = Literal["500", "hang", "nan", "broken", "parser"]
+
+
+class Scripted:
+    """The engine. Attributes may be changed while it serves: `weight_version`, `failures` (each used once), `token_delay_s`."""
+
+    def __init__(
+        self,
+        replies: Replies,
+        *,
+        model: str = "scripted",
+        weight_version: str = "1",
+        max_model_len: int = 16_384,
+        merge: bool = False,
+        strip: bool = False,
+        token_delay_s: float = 0.0,
+    ) -> None:
+        self.replies = replies
+        self.model = model
+        self.weight_version = weight_version
+        self.max_model_len = max_model_len
+        self.merge = merge  # rendered text has other ids than the same text when sampled
+        self.strip = strip  # the template trims earlier answers
+        self.token_delay_s = token_delay_s
+        self.failures: deque[Failure] = deque()
+        self.generated = 0  # calls of generate that ran to their end
+        self.aborted = 0  # calls of generate whose client went away
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        posts = {
+            "/v1/chat/completions/render": self.render,
+            "/inference/v1/generate": self.generate,
+            "/v1/chat/completions/derender": self.derender,
+            "/detokenize": self.detokenize,
+        }
+        fixed: dict[str, Callable[[], dict[str, Any]]] = {
+            "/health": dict,
+            "/version": lambda: {"version": "scripted-1"},
+            "/weight_info": lambda: {"weight_version": self.weight_version},
+            "/v1/models": lambda: {"object": "list", "data": [{"id": self.model, "object": "model"}]},
+        }
+
+        def answer(make: Callable[[], dict[str, Any]]) -> Callable[[Request], Any]:
+            async def handler(_: Request) -> Response:
+                return JSONResponse(make())
+
+            return handler
+
+        routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
+        return Starlette(routes=routes + [Route(path, answer(make)) for path, make in fixed.items()])
+
+    async def render(self, request: Request) -> Response:
+        body = await request.json()
+        if body["model"] != self.model:
+            return _refusal(404, f"The model `{body['model']}` does not exist.", "model")
+        if not 0 <= body.get("temperature", 1.0) <= 2:
+            return _refusal(400, f"temperature must be in [0, 2], got {body['temperature']}", "temperature")
+        closed = body.get("add_generation_prompt") is False
+        ending = "open" if body.get("continue_final_message") else "closed" if closed else "prompt"
+        said = text.render(body["messages"], body.get("tools") or [], ending=ending, strip=self.strip)
+        ids = text.encode(said, merge=self.merge)
+        if len(ids) >= self.max_model_len:
+            return _refusal(400, f"This model's maximum context length is {self.max_model_len} tokens.", "input_tokens")
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or self.max_model_len - len(ids)
+        names = ("temperature", "top_p", "seed", "stop")
+        sampling = {"temperature": 1.0, "top_p": 1.0, **{name: body[name] for name in names if name in body}}
+        logprobs = body.get("top_logprobs") or 0
+        return JSONResponse(
+            {"token_ids": ids, "sampling_params": {**sampling, "max_tokens": limit, "logprobs": logprobs}}
+        )
+
+    async def generate(self, request: Request) -> Response:
+        body = await request.json()
+        failure = self._failure("500", "hang", "nan", "broken")
+        if failure == "500":
+            return _refusal(500, "EngineDeadError: scripted", None)
+        if failure == "hang":
+            await asyncio.sleep(3600)
+        ids, finish, stop = self._sample(body["token_ids"], body["sampling_params"])
+        choice = self._choice(ids, finish, stop, nan=failure == "nan")
+        if body.get("stream"):
+            return StreamingResponse(self._stream(choice, broken=failure == "broken"), media_type="text/event-stream")
+        gone = asyncio.create_task(_gone(request))
+        await asyncio.wait([gone], timeout=self.token_delay_s * len(ids))
+        if gone.done():
+            self.aborted += 1
+        gone.cancel()
+        self.generated += 1
+        # json.dumps writes NaN as the engine's own encoder would not; the gateway must cope with both.
+        return Response(json.dumps({"request_id": "scripted", "choices": [choice]}), media_type="application/json")
+
+    async def derender(self, request: Request) -> Response:
+        body = await request.json()
+        tools = bool(body["chat_request"].get("tools")) and body["chat_request"].get("tool_choice") != "none"
+        if self._failure("parser"):
+            return _refusal(500, "the parser failed: scripted", None)
+        if body.get("stream"):
+            return JSONResponse(_derender_step(body, tools=tools))
+        choice = body["generate_response"]["choices"][0]
+        if not choice["token_ids"]:
+            return _refusal(400, "choice 0 has empty or null token_ids", None)
+        message = text.parse(text.decode(choice["token_ids"]), tools=tools)
+        entries = (choice.get("logprobs") or {}).get("content")
+        named = entries and [
+            {"token": text.decode([one["token_id"]]), "logprob": one["logprob"], "bytes": None, "top_logprobs": []}
+            for one in entries
+        ]
+        return JSONResponse({"choices": [{"index": 0, "message": message, "logprobs": named and {"content": named}}]})
+
+    async def detokenize(self, request: Request) -> Response:
+        return JSONResponse({"prompt": text.decode((await request.json())["tokens"])})
+
+    def _failure(self, *kinds: Failure) -> Failure | None:
+        return self.failures.popleft() if self.failures and self.failures[0] in kinds else None
+
+    def _sample(self, prompt_ids: list[int], sampling: dict[str, Any]) -> tuple[list[int], str, str | None]:
+        """Ids of the scripted reply, its finish reason and the stop string that ended it."""
+        prompt = text.decode(prompt_ids)
+        if callable(self.replies):
+            reply = self.replies(prompt)
+        else:
+            reply = self.replies[min(prompt.count("<|im_start|>assistant") - 1, len(self.replies) - 1)]
+        if not isinstance(reply, str):
+            calls = "".join(text.called(call["function"]) for call in reply.get("tool_calls") or [])
+            reply = (reply.get("content") or "") + calls
+        limit = min(sampling["max_tokens"], self.max_model_len - len(prompt_ids))
+        for stop in sampling.get("stop") or []:
+            if stop in reply:
+                return text.encode(reply.partition(stop)[0] + stop, merge=False)[:limit], "stop", stop
+        ids = [*text.encode(reply, merge=False), text.END]
+        return (ids, "stop", None) if len(ids) <= limit else (ids[:limit], "length", None)
+
+    def _choice(self, ids: list[int], finish: str, stop: str | None, *, nan: bool) -> dict[str, Any]:
+        values = [math.nan if nan and at == 0 else -0.5 - (one % 16) / 64 for at, one in enumerate(ids)]
+        content = [
+            {"token_id": one, "logprob": value, "rank": 1, "top_logprobs": []}
+            for one, value in zip(ids, values, strict=True)
+        ]
+        spans = [{"version": self.weight_version, "start": 0, "end": len(ids)}]
+        return {
+            "index": 0,
+            "token_ids": ids,
+            "finish_reason": finish,
+            "stop_reason": stop,
+            "weight_versions": spans,
+            "logprobs": {"content": content},
+        }
+
+    async def _stream(self, choice: dict[str, Any], *, broken: bool) -> AsyncIterator[str]:
+        ids, content = choice["token_ids"], choice["logprobs"]["content"]
+        done = False
+        try:
+            for at, one in enumerate(ids):
+                await asyncio.sleep(self.token_delay_s)
+                step: dict[str, Any] = {
+                    "index": 0,
+                    "token_ids": [one],
+                    "logprobs": {"content": [content[at]]},
+                    "finish_reason": None,
+                }
+                if broken and at == len(ids) // 2:
+                    yield f"data: {json.dumps({'error': {'message': 'scripted break', 'code': 500}})}\n\n"
+                    return
+                if at == len(ids) - 1:
+                    step |= {name: choice[name] for name in ("finish_reason", "stop_reason", "weight_versions")}
+                yield f"data: {json.dumps({'choices': [step]})}\n\n"
+            done = True
+            self.generated += 1
+            yield "data: [DONE]\n\n"
+        finally:
+            self.aborted += not done
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        """Serve in the running event loop; gives the URL."""
+        async with serving(self.app()) as url:
+            yield url
+
+
+@asynccontextmanager
+async def serve(replies: Replies, *, model: str = "scripted") -> AsyncIterator[str]:
+    """A scripted engine with these replies; gives its URL."""
+    async with Scripted(replies, model=model).serve() as url:
+        yield url
+
+
+def _derender_step(body: dict[str, Any], *, tools: bool) -> dict[str, Any]:
+    """Content that can be shown: nothing from the first tool call on, and no half of a UTF-8 character or marker."""
+    state = body.get("stream_state") or {"output_token_ids": [], "shown": 0}
+    ids = state["output_token_ids"] + [
+        one for choice in body["generate_chunk"]["choices"] for one in choice["token_ids"]
+    ]
+    said = text.decode(ids).rstrip("\ufffd")
+    if tools:
+        said = said.partition("<tool_call>")[0]
+    delta = {"content": said[state["shown"] :] or None}
+    return {
+        "chunk": {"choices": [{"index": 0, "delta": delta}]},
+        "stream_state": {"output_token_ids": ids, "shown": len(said)},
+    }
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _refusal(status: int, message: str, param: str | None) -> Response:
+    return JSONResponse(
+        {"error": {"message": message, "type": "error", "param": param, "code": status}}, status_code=status
+    )

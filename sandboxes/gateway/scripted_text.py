@@ -1,0 +1,87 @@
+"""The scripted engine's text side: a byte-level tokenizer, a ChatML template with tools, and a parser for its tool calls."""
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SPECIAL = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
+# Ids 0 to 255 are bytes, then the special tokens, then merged words: a canonical encoding uses the words, a scripted
+# policy never does, so that sampled ids and rendered ids differ while the text is the same.
+WORDS = (b"the ", b"search", b"answer", b"name", b"arguments", b"hello")
+END = 257
+_SPLIT = re.compile("|".join(re.escape(token) for token in SPECIAL).join("()"))
+_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+
+
+def encode(text: str, *, merge: bool) -> list[int]:
+    """Token ids; special tokens are recognised in text, as in the tokenizers of chat models."""
+    ids: list[int] = []
+    for part in _SPLIT.split(text):
+        ids += [256 + SPECIAL.index(part)] if part in SPECIAL else _encode_bytes(part.encode(), merge=merge)
+    return ids
+
+
+def _encode_bytes(raw: bytes, *, merge: bool) -> list[int]:
+    ids: list[int] = []
+    at = 0
+    while at < len(raw):
+        word = next((word for word in WORDS if merge and raw.startswith(word, at)), None)
+        ids.append(260 + WORDS.index(word) if word else raw[at])
+        at += len(word) if word else 1
+    return ids
+
+
+def decode(token_ids: Sequence[int]) -> str:
+    """Text; bytes that are no UTF-8 become the replacement character."""
+    pieces = [
+        bytes([one]) if one < 256 else SPECIAL[one - 256].encode() if one < 260 else WORDS[one - 260]
+        for one in token_ids
+    ]
+    return b"".join(pieces).decode(errors="replace")
+
+
+def render(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, ending: str, strip: bool
+) -> str:
+    """The prompt text. `ending` is "prompt", "closed" or "open"; `strip` makes a template that trims earlier answers."""
+    head = [dict(messages[0])] if messages[0]["role"] == "system" else []
+    turns = list(messages[len(head) :])
+    if tools:
+        names = "Tools: " + ", ".join(tool["function"]["name"] for tool in tools)
+        head = [{"role": "system", "content": "\n".join([*(one["content"] for one in head), names])}]
+    text = "".join(f"<|im_start|>{turn['role']}\n{_said(turn, strip=strip)}<|im_end|>\n" for turn in [*head, *turns])
+    if ending == "open":
+        return text.removesuffix("<|im_end|>\n")
+    return text + "<|im_start|>assistant\n" if ending == "prompt" else text
+
+
+def _said(turn: Mapping[str, Any], *, strip: bool) -> str:
+    content = turn.get("content") or ""
+    if turn["role"] == "assistant" and strip:
+        content = content.strip()
+    return content + "".join(called(call["function"]) for call in turn.get("tool_calls") or [])
+
+
+def called(function: Mapping[str, Any]) -> str:
+    """One tool call as the template writes it and as a policy says it."""
+    arguments = json.dumps(json.loads(function["arguments"]), ensure_ascii=False)
+    return f'<tool_call>\n{{"name": "{function["name"]}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def parse(text: str, *, tools: bool) -> dict[str, Any]:
+    """An assistant message; tool calls that cannot be read stay text, as the engine's hermes parser leaves them."""
+    plain: dict[str, Any] = {"role": "assistant", "content": text}
+    found = _CALL.findall(text) if tools else []
+    try:
+        read = [json.loads(one) for one in found]
+        functions = [
+            {"name": one["name"], "arguments": json.dumps(one["arguments"], ensure_ascii=False)} for one in read
+        ]
+    except (ValueError, KeyError, TypeError):
+        return plain
+    if not functions:
+        return plain
+    calls = [{"id": f"call-{secrets.token_hex(6)}", "type": "function", "function": one} for one in functions]
+    return {"role": "assistant", "content": text.partition("<tool_call>")[0] or None, "tool_calls": calls}

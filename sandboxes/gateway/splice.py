@@ -1,0 +1,88 @@
+"""The prompt of a call: recorded ids where the conversation continues a recorded call, rendered ids for the rest.
+
+Bridge tokens, between a sampled turn and the next generation prompt, come from rendering: render the conversation up to the
+end of the assistant turn and beyond it, and take the difference. The result must equal the rendered ids or detokenise to the
+same text; where it does not, the rendered ids are used and the call starts a segment, `retokenised`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sandboxes.gateway.engine import Engine
+from sandboxes.gateway.facts import Conversation, Rendered
+from sandboxes.gateway.recorded import Message, Recorded, prefix_digests
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What to send. `retokenised` says that a recorded turn is in it with other ids than were sampled."""
+
+    token_ids: list[int]
+    rendered: Rendered  # the engine's own ids for the conversation, and the sampling parameters as it resolved them
+    retokenised: bool = False
+
+
+async def build(
+    engine: Engine, conversation: Conversation, recorded: dict[str, Recorded], sampling: Mapping[str, Any]
+) -> Prompt:
+    """The prompt of `conversation`; `recorded` maps the digest of a conversation that ends with a recorded answer to its call."""
+    rendered = await engine.render(conversation, sampling)
+    digests = prefix_digests(conversation.messages, conversation.tools, conversation.template_kwargs)
+    turns = next((n for n in range(len(digests) - 1, 0, -1) if digests[n] in recorded), None)
+    if turns is None:
+        return Prompt(rendered.token_ids, rendered)
+    call = recorded[digests[turns]]
+    if (
+        rendered.token_ids[: len(call.all_token_ids)] == call.all_token_ids
+    ):  # the text tokenises as it was sampled: nothing to splice
+        return Prompt(rendered.token_ids, rendered)
+    spliced = await _splice(engine, conversation, turns, call, rendered.token_ids)
+    if spliced is None:
+        return Prompt(rendered.token_ids, rendered, retokenised=True)
+    return Prompt(spliced, rendered)
+
+
+async def _splice(
+    engine: Engine, conversation: Conversation, turns: int, call: Recorded, rendered: list[int]
+) -> list[int] | None:
+    """Recorded ids + bridge, or None where the check fails."""
+    known = replace(conversation, messages=conversation.messages[:turns])
+    upto = (await engine.render(known, ending="closed")).token_ids
+    if rendered[: len(upto)] != upto:  # later turns change how this one is rendered
+        return None
+    tail = await _turn_end(engine, known, call, upto)
+    if tail is None:
+        return None
+    spliced = call.all_token_ids + tail + rendered[len(upto) :]
+    said, meant = await asyncio.gather(engine.detokenize(spliced), engine.detokenize(rendered))
+    return spliced if said == meant else None
+
+
+async def _turn_end(engine: Engine, known: Conversation, call: Recorded, upto: list[int]) -> list[int] | None:
+    """What the template puts after the sampled tokens of the last turn of `upto`."""
+    assert call.answer is not None
+    if call.answer.ended_turn:
+        end = call.answer.completion_token_ids[-1]
+        if end not in upto:
+            return None
+        return upto[len(upto) - upto[::-1].index(end) :]
+    # Cut off by the length limit: the template's own end of turn is missing too.
+    return list((await engine.facts()).turn_end)
+
+
+async def demonstrated(
+    engine: Engine, conversation: Conversation, message: Message, rendered: list[int]
+) -> list[int] | None:
+    """Completion ids of a demonstrated turn: what rendering it adds to the prompt, up to the end-of-turn token.
+
+    None where the rendered turn does not begin with the rendered prompt or does not end as the template ends turns.
+    """
+    whole = replace(conversation, messages=[*conversation.messages, message])
+    after = (await engine.render(whole, ending="closed")).token_ids
+    end = list((await engine.facts()).turn_end)  # such as <|im_end|> and a line break: a model samples only the first
+    turn = after[len(rendered) :]
+    if not end or after[: len(rendered)] != rendered or turn[-len(end) :] != end:
+        return None
+    return turn[: len(turn) - len(end) + 1]
