@@ -1,4 +1,4 @@
-"""`python -m sandboxes.gateway --port P --engine URL --home DIR --model NAME`: run the gateway until a signal ends it."""
+"""`python -m sandboxes.gateway --engine URL --home DIR --model NAME`: run the gateway until a signal ends it."""
 
 import argparse
 import sys

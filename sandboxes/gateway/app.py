@@ -3,22 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from lakehouse.records import Mode
 from sandboxes.gateway import export, keys
-from sandboxes.gateway.calls import Calls, Flight
+from sandboxes.gateway.calls import Calls
 from sandboxes.gateway.dialects import chat
 from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.errors import BadRequest, Conflict, GatewayError, TooLarge, Unauthorized
 from sandboxes.gateway.journal import Journal
+from sandboxes.gateway.meeting import EventStream, outcome, until
 from sandboxes.gateway.recorded import Recorded
 from sandboxes.gateway.sessions import Session, Sessions
 from sandboxes.gateway.settings import Settings, check_upstream
@@ -107,12 +107,12 @@ class Gateway:
         body, wanted = chat.parse(raw, request.headers, self.settings.model)
         flight = await self.calls.start(session, wanted)
         if not body.stream:
-            await _until(request, flight, flight.task)
-            return JSONResponse(chat.completion(_outcome(flight, session), body.model))
+            await until(request, flight, flight.task)
+            return JSONResponse(chat.completion(outcome(flight, session), body.model))
         first = asyncio.ensure_future(flight.parts.get())
-        await _until(request, flight, first)  # so that an early failure has its own HTTP status
+        await until(request, flight, first)  # so that an early failure has its own HTTP status
         if first.result() is None:
-            _outcome(flight, session)
+            outcome(flight, session)
         return EventStream(flight, session, first.result(), body)
 
     async def grant_capacity(self, request: Request) -> Response:
@@ -183,7 +183,7 @@ class Gateway:
         label = await self.engine.weight_label()
         if label is not None and not label.isdecimal():
             raise Conflict(
-                f"the engine's weights are labelled {label!r}, which is no registered version number; label them first: "
+                f"the engine's weights are labelled {label!r}, which is no registered version; label them first: "
                 f'POST {self.engine.url}/update_weight_version {{"new_version": "1"}}',
                 code="weights_unlabelled",
             )
@@ -208,70 +208,6 @@ class Gateway:
             if call.intent.call_id == call_id and call.answered:
                 return call
         raise BadRequest(f"no answered interaction {call_id!r} in this session", param="interaction_id")
-
-
-class EventStream(Response):
-    """A running call as server-sent events. A client that goes away cancels the call."""
-
-    def __init__(self, flight: Flight, session: Session, first: str | None, body: chat.ChatRequest) -> None:
-        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
-        del self.headers["content-length"]
-        assert flight.call is not None
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        intent = flight.call.intent
-        self._chunks = chat.Chunks(
-            intent.call_id, int(intent.started_at.timestamp()), body.model, include_usage=include_usage
-        )
-        self._flight, self._session, self._first = flight, session, first
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watch = asyncio.create_task(_cancel_when_gone(receive, self._flight))
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for event in self._events():
-                await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            watch.cancel()
-            self._flight.cancel()  # nothing happens where it is done
-
-    async def _events(self) -> AsyncIterator[bytes]:
-        part = self._first
-        while part is not None:
-            yield self._chunks.content(part)
-            part = await self._flight.parts.get()
-        try:
-            call = _outcome(self._flight, self._session)
-        except GatewayError as error:
-            yield chat.error_event(error.body)
-            return
-        for event in self._chunks.last(call):
-            yield event
-
-
-def _outcome(flight: Flight, session: Session) -> Recorded:
-    """The recorded call of a flight that is over, or the error it ended with."""
-    if flight.task.cancelled():
-        session.check_open()
-        raise Conflict("this call was cancelled")
-    return flight.task.result()
-
-
-async def _until(request: Request, flight: Flight, wanted: asyncio.Future[Any]) -> None:
-    """Wait for `wanted`; a client that goes away cancels the call."""
-    watch = asyncio.create_task(_cancel_when_gone(request.receive, flight))
-    try:
-        await asyncio.wait([wanted])
-    finally:
-        watch.cancel()
-        if not wanted.done():
-            flight.cancel()
-
-
-async def _cancel_when_gone(receive: Receive, flight: Flight) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    flight.cancel()
 
 
 async def _read(request: Request) -> bytes:

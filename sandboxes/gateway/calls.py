@@ -72,7 +72,7 @@ class Calls:
         self._running: set[Flight] = set()
 
     async def start(self, session: Session, request: Request) -> Flight:
-        """Begin a call, or give the recorded answer of the same call again. Conflict, BadRequest or Busy where it may not run."""
+        """Begin a call, or give a recorded answer again. Conflict, BadRequest or Busy where it may not run."""
         session.check_open()
         if (request.demonstration is not None) != (session.row.mode == "demonstration"):
             raise BadRequest(
@@ -152,8 +152,8 @@ class Calls:
         )
         if ids is None:
             raise BadRequest(
-                "this demonstration cannot be tokenised: with it the chat template renders the turns before it differently, or ends the turn differently; "
-                "content that begins with a line break is one cause",
+                "this demonstration cannot be tokenised: with it the template renders the turns before it differently, or ends"
+                "  the turn differently; content that begins with a line break is one cause",
                 param="demonstration",
             )
         return ids
@@ -238,7 +238,7 @@ class Calls:
 
 
 def token_fields(completion: Completion) -> dict[str, Any]:
-    """Ids, log-probs and one weight version per id. `missing`, with the cause, where any of them is not as it must be."""
+    """Ids, log-probs and one weight version per id; `missing`, with the cause, where one is not as it must be."""
     ids, logprobs = completion.token_ids, completion.logprobs
     versions = [UNKNOWN] * len(ids)
     for label, start, end in completion.spans:
@@ -251,7 +251,8 @@ def token_fields(completion: Completion) -> dict[str, Any]:
     elif bad is not None:
         error = f"the log-prob of token {bad} is not a number"
     elif UNKNOWN in versions:
-        error = f"weight version labels {sorted({label for label, _, _ in completion.spans})} do not cover the tokens with registry versions"
+        labels = sorted({label for label, _, _ in completion.spans})
+        error = f"weight version labels {labels} do not give every token a registered version"
     return {
         "completion_token_ids": ids,
         "logprobs": logprobs if bad is None and len(logprobs) == len(ids) else None,
@@ -270,6 +271,6 @@ def _demonstration(request: Request, ids: list[int]) -> Answer:
         finish_reason="tool_calls" if message.get("tool_calls") else "stop",
         completion_token_ids=ids,
         weight_versions=[DEMONSTRATED] * len(ids),
-        token_status="exact",
+        token_status="exact",  # noqa: S106 - a status, no secret
         ended_turn=True,
     )

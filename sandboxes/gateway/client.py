@@ -32,7 +32,7 @@ class Session:
 
 
 class GatewayClient:
-    """Client of one gateway. One instance serves many episodes at once; close it, or use it as an async context manager."""
+    """Client of one gateway, for many episodes at once. Close it, or use it as an async context manager."""
 
     def __init__(self, base_url: str, operator_key: str, *, timeout_s: float = 60.0) -> None:
         self.base_url = base_url.rstrip("/")
@@ -46,7 +46,7 @@ class GatewayClient:
         return f"{self.base_url}/v1"
 
     async def start_session(self, task_id: str, *, mode: Mode = "policy") -> Session:
-        """A new session. GatewayRefused with 409 where the engine's weights carry no version, 429 where there is no room."""
+        """A new session. GatewayRefused: 409 where the served weights have no version, 429 where there is no room."""
         answer = await self._ask(
             "POST", "/rl/start_session", self._operator_key, {"task_id": task_id, "api_key": None, "mode": mode}
         )

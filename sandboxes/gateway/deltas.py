@@ -1,7 +1,7 @@
 """Streaming to the client while the engine generates.
 
 Each step asks the engine's streaming derender, whose cost grows with what was said, so steps are spaced out: the first
-token goes at once, then the pause doubles up to a limit. Tool calls wait for the end, where the whole reply is parsed once.
+token goes at once, then the pause doubles up to a limit. Tool calls wait for the end: the reply is parsed as a whole.
 """
 
 import time

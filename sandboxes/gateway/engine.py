@@ -1,4 +1,4 @@
-"""HTTP client of the engine's token routes: render, generate, derender. Errors become `EngineTrouble` or `EngineRefused`."""
+"""HTTP client of the engine's token routes. Errors become `EngineTrouble` or `EngineRefused`."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ class Engine:
     async def render(
         self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
     ) -> Rendered:
-        """Token ids of a conversation that ends with the prompt for the next turn, with its last turn closed, or left open."""
+        """Token ids of a conversation, ending with the next turn's prompt, or its last turn closed or left open."""
         body = {**self._chat(conversation), **(sampling or {}), **ENDINGS[ending]}
         answer = await self._post("/v1/chat/completions/render", body)
         return Rendered(answer["token_ids"], answer.get("sampling_params") or {})
@@ -90,7 +90,7 @@ class Engine:
     async def stream(
         self, token_ids: Sequence[int], sampling: dict[str, Any], into: Completion
     ) -> AsyncIterator[list[int]]:
-        """Sample step by step: each step is added to `into` and its new ids are yielded. EngineTrouble where the stream breaks."""
+        """Sample step by step; each step is added to `into` and its ids yielded. EngineTrouble where it breaks."""
         body = {**self._generation(token_ids, sampling), "stream": True}
         try:
             async with self._http.stream("POST", "/inference/v1/generate", json=body) as response:
@@ -117,7 +117,7 @@ class Engine:
         conversation: Conversation,
         logprobs: list[Any] | None,
     ) -> dict[str, Any]:
-        """The choice that these ids say: `message` with tool calls, and `logprobs` with token texts where some are given."""
+        """The choice that these ids say: `message`, and `logprobs` with token texts where some are given."""
         choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "token_ids": list(token_ids)}
         if logprobs is not None:
             choice["logprobs"] = {"content": logprobs}
@@ -133,7 +133,7 @@ class Engine:
         conversation: Conversation,
         state: dict[str, Any] | None,
     ) -> tuple[str, dict[str, Any]]:
-        """The content that the next ids add, with what the parser holds back held back, and the state for the next step."""
+        """The content that the next ids add, less what the parser holds back, and the state for the next step."""
         chunk = {"choices": [{"index": 0, "token_ids": list(token_ids)}]}
         body = {
             **self._derendering(prompt_ids, conversation),
@@ -157,7 +157,7 @@ class Engine:
             return False
 
     async def weight_label(self) -> str | None:
-        """The label of the weights that are served; None where the engine does not tell (it then tells with each answer)."""
+        """The label of the served weights; None where the engine does not tell (it then tells with each answer)."""
         response = await self._get("/weight_info")
         return str(response.json()["weight_version"]) if response.status_code == 200 else None
 

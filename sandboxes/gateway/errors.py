@@ -1,10 +1,10 @@
-"""Errors with an HTTP status, in OpenAI's error form. One flat family; each text names the cause and, where there is one, the remedy."""
+"""Errors with an HTTP status, in OpenAI's form. One flat family; each text names the cause and, if any, the remedy."""
 
 from typing import Any
 
 
 class GatewayError(Exception):
-    """Something the caller is told. `retry` says whether the same request may work later; SDKs read it from a header."""
+    """Something the caller is told. `retry`: whether the same request may work later; SDKs read it in a header."""
 
     status = 500
     kind = "server_error"

@@ -9,7 +9,8 @@ from sandboxes.gateway.sessions import Session
 def trajectories(
     session: Session, *, discount: float, style: Literal["individual", "concat"], drop_retry_orphans: bool
 ) -> dict[str, Any]:
-    """Rows by call id: `input_ids, loss_mask, logprobs, versions, turn_ids, attention_mask`, each of one length, and `rewards`.
+    """Rows by call id: `rewards`, and, of one length, `input_ids, loss_mask, logprobs, versions,
+    turn_ids, attention_mask`.
 
     A masked session has loss_mask 0 everywhere, and so has a call whose tokens are missing.
     """
@@ -86,7 +87,7 @@ def _row(path: list[Recorded], *, masked: bool) -> dict[str, list[Any]]:
         start = len(call.intent.prompt_token_ids)
         end = start + len(answer.completion_token_ids)
         turns[start:end] = [turn] * (end - start)
-        if masked or answer.token_status != "exact":
+        if masked or answer.token_status != "exact":  # noqa: S105 - a status, no secret
             continue
         loss_mask[start:end] = [1] * (end - start)
         versions[start:end] = answer.weight_versions

@@ -1,4 +1,4 @@
-"""What a gateway must know about an engine's text side, learned by rendering small conversations: it has no tokenizer of its own."""
+"""What the gateway must know of the engine's template, learned by rendering: it has no tokenizer of its own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

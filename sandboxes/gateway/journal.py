@@ -1,4 +1,4 @@
-"""The journal: SQLite in WAL mode, one writer thread. It survives `kill -9` of the gateway; a power cut may lose the last moments.
+"""The journal: SQLite in WAL mode, one writer thread. Safe against `kill -9`; a power cut may lose the last moments.
 
 Every write is one small transaction (about 50 microseconds) away from the event loop.
 """
@@ -27,7 +27,8 @@ create table if not exists sessions (
 create index if not exists sessions_model_key on sessions (model_key);
 create index if not exists sessions_reward_key on sessions (reward_key);
 create table if not exists calls (
-  session_id text not null, call_index integer not null, call_id text unique not null, intent text not null, answer text,
+  session_id text not null, call_index integer not null, call_id text unique not null, intent text not null,
+  answer text,
   primary key (session_id, call_index)
 );
 create table if not exists rewards (
@@ -91,10 +92,9 @@ class Journal:
 
     async def start_session(self, row: SessionRow) -> None:
         fields = [getattr(row, name) for name in SessionRow.__dataclass_fields__]
-        marks = ", ".join("?" * len(fields))
-        await self._write(
-            f"insert into sessions ({COLUMNS}, started_at) values ({marks}, ?)", *fields, now().isoformat()
-        )
+        marks = ", ".join("?" * (len(fields) + 1))
+        statement = f"insert into sessions ({COLUMNS}, started_at) values ({marks})"  # noqa: S608 - names are ours
+        await self._write(statement, *fields, now().isoformat())
 
     async def end_session(self, session_id: str, reason: str) -> None:
         await self._write(

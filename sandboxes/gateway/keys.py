@@ -23,7 +23,7 @@ def same(given: str, expected: str) -> bool:
 
 
 def operator_key(path: Path) -> str:
-    """The operator key in `path`; made at first start, readable by its owner only. ValueError for an empty or open file."""
+    """The operator key in `path`, made at first start. ValueError where it is empty or others may read it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         # O_EXCL: of two gateways that start together one writes, the other reads.
@@ -46,7 +46,7 @@ def _existing(path: Path) -> str:
 
 
 def bearer(headers: dict[str, str]) -> str:
-    """The key of a request, from `Authorization: Bearer` or `x-api-key`; empty where there is none. Header names in lower case."""
+    """The key in `Authorization: Bearer` or `x-api-key`; empty where there is none. Header names in lower case."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key.strip():
         return key.strip()

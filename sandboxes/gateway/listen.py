@@ -1,4 +1,4 @@
-"""Serve an ASGI application on a socket that is bound first, so that a taken port is a clear error and port 0 gives a URL."""
+"""Serve on a socket that is bound first: a taken port is a clear error, and port 0 gives a URL."""
 
 import asyncio
 import socket
@@ -52,7 +52,7 @@ async def serving(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> Async
     running = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         async with asyncio.timeout(10):
-            while not server.started and not running.done():
+            while not server.started and not running.done():  # noqa: ASYNC110 - uvicorn has no start event
                 await asyncio.sleep(0.005)
         if running.done():
             raise RuntimeError("the application did not start; its log says why")

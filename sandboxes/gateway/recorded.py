@@ -49,7 +49,7 @@ class Answer(BaseModel):
     completion_token_ids: list[int] = []
     logprobs: list[float] | None = None
     weight_versions: list[int] = []
-    token_status: Literal["exact", "missing"] = "missing"
+    token_status: Literal["exact", "missing"] = "missing"  # noqa: S105 - a status, no secret
     ended_turn: bool = False  # the last token is the model's own end of turn
     client_logprobs: dict[str, Any] | None = None  # only where the client asked for them
     latency_s: float = 0.0
@@ -124,7 +124,7 @@ def canonical(message: Message) -> Message:
 
 
 def prefix_digests(messages: Sequence[Message], tools: Sequence[Message], template_kwargs: Message) -> list[str]:
-    """One digest per prefix of a conversation, the empty one first: equal digests mean the same turns, tools and template options."""
+    """One digest per prefix of a conversation, the empty one first. Equal: same turns, tools and template options."""
     digests = [digest(dumps(tools), dumps(template_kwargs))]
     for message in messages:
         digests.append(digest(digests[-1], dumps(canonical(message))))

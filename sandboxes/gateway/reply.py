@@ -1,4 +1,4 @@
-"""From sampled ids to the assistant message a client gets. What the parser cannot read becomes text, flagged, never an error."""
+"""From sampled ids to the message a client gets. What the parser cannot read becomes text, flagged, never an error."""
 
 import json
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """A scripted engine: an ASGI application with vLLM's token routes, whose replies are given. Tests need no mocks.
 
-Replies are assistant messages, texts, or a function of the prompt's text. A list is indexed by how many assistant turns the
-prompt holds, its last entry repeating, so that conversations may run side by side.
+Replies are assistant messages, texts, or a function of the prompt's text. A list is indexed by how many assistant turns
+the prompt holds, its last entry repeating, so that conversations may run side by side.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Failure = Literal["500", "hang", "nan", "broken", "parser"]
 
 
 class Scripted:
-    """The engine. Attributes may be changed while it serves: `weight_version`, `failures` (each used once), `token_delay_s`."""
+    """The engine. May be changed while it serves: `weight_version`, `failures` (each used once), `token_delay_s`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The scripted engine's text side: a byte-level tokenizer, a ChatML template with tools, and a parser for its tool calls."""
+"""The scripted engine's text side: a byte-level tokenizer, a ChatML template with tools, a parser of tool calls."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def decode(token_ids: Sequence[int]) -> str:
 def render(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, ending: str, strip: bool
 ) -> str:
-    """The prompt text. `ending` is "prompt", "closed" or "open"; `strip` makes a template that trims earlier answers."""
+    """The prompt text. `ending`: "prompt", "closed" or "open"; `strip` makes a template that trims earlier answers."""
     head = [dict(messages[0])] if messages[0]["role"] == "system" else []
     turns = list(messages[len(head) :])
     if tools:

@@ -1,4 +1,4 @@
-"""Sessions: one per episode, each with a model key and a reward key. They continue after a restart, out of the journal."""
+"""Sessions: one per episode, each with a model key and a reward key. After a restart they continue."""
 
 import asyncio
 import logging
@@ -86,7 +86,7 @@ class Sessions:
     async def start(
         self, task_id: str, mode: Mode, api_key: str | None, *, engine_version: str, template_digest: str
     ) -> tuple[Session, str, str]:
-        """A new session with its model key and reward key. Conflict for a key that an active session of another task holds."""
+        """A new session, its model key and reward key. Conflict for a key that another task's active session holds."""
         if api_key:
             await self._refresh(task_id, api_key)
         await self._make_room()

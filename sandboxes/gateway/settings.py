@@ -48,5 +48,6 @@ def check_upstream(url: str, allowed: list[str]) -> None:
     outside = sorted(address for address in found if not ipaddress.ip_address(address.split("%")[0]).is_loopback)
     if outside:
         raise ValueError(
-            f"engine host {host!r} is {', '.join(outside)}, not this machine; if that is meant, start with --allow-upstream {host}"
+            f"engine host {host!r} is {', '.join(outside)}, not this machine; "
+            f"if that is meant, start with --allow-upstream {host}"
         )

@@ -1,7 +1,7 @@
 """The prompt of a call: recorded ids where the conversation continues a recorded call, rendered ids for the rest.
 
-Bridge tokens, between a sampled turn and the next generation prompt, come from rendering: render the conversation up to the
-end of the assistant turn and beyond it, and take the difference. The result must equal the rendered ids or detokenise to the
+Bridge tokens, between a sampled turn and the next prompt, come from rendering: render the conversation up to the end of
+the assistant turn and beyond it, and take the difference. The result must equal the rendered ids or detokenise to the
 same text; where it does not, the rendered ids are used and the call starts a segment, `retokenised`.
 """
 
@@ -27,7 +27,7 @@ class Prompt:
 async def build(
     engine: Engine, conversation: Conversation, recorded: dict[str, Recorded], sampling: Mapping[str, Any]
 ) -> Prompt:
-    """The prompt of `conversation`; `recorded` maps the digest of a conversation that ends with a recorded answer to its call."""
+    """The prompt of `conversation`; `recorded`: digest of a conversation with its answer -> the call."""
     rendered = await engine.render(conversation, sampling)
     digests = prefix_digests(conversation.messages, conversation.tools, conversation.template_kwargs)
     turns = next((n for n in range(len(digests) - 1, 0, -1) if digests[n] in recorded), None)

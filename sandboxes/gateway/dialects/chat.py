@@ -57,7 +57,7 @@ class ChatMessage(BaseModel):
     refusal: None = None
     audio: None = None
     function_call: None = None
-    annotations: None | list[None] = Field(default=None, max_length=0)
+    annotations: list[None] | None = Field(default=None, max_length=0)
     reasoning: str | None = None  # echoed; templates decide about reasoning, not clients
     reasoning_content: str | None = None
 
@@ -191,8 +191,8 @@ def usage(call: Recorded) -> dict[str, int]:
 
 
 class Chunks:
-    """Server-sent events of one answer, as OpenAI's SDK puts them together: role first, a tool call's id and name before its
-    arguments, the finish reason alone, then the usage where it was asked for."""
+    """Server-sent events of one answer, as OpenAI's SDK puts them together: role first, a tool call's id and name
+    before its arguments, the finish reason alone, then the usage where it was asked for."""
 
     def __init__(self, stream_id: str, created: int, model: str, *, include_usage: bool) -> None:
         self._head = _head(stream_id, "chat.completion.chunk", created, model)
