@@ -1,0 +1,26 @@
+"""`torchrun -m tasks.training --config run.json`: check what can be checked without torch, then train."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tasks.training import data, folder
+from tasks.training.config import TrainConfig
+from tasks.training.errors import TrainingError, report
+
+parser = argparse.ArgumentParser(prog="tasks.training", description=__doc__)
+parser.add_argument("--config", type=Path, required=True, help="a TrainConfig as JSON")
+
+try:
+    config = TrainConfig.model_validate_json(parser.parse_args().config.read_text())
+    folder.check_model(config.model)
+    rows = data.load(config)
+    from tasks.training.run import run  # torch takes seconds: a refusal must not wait for it
+
+    run(config, rows)
+except (TrainingError, ValidationError, OSError) as error:
+    report(error, first=os.environ.get("RANK", "0") == "0")
+    sys.exit(1)

@@ -1,0 +1,99 @@
+"""What a training run is told. Imports no torch, so that flows, forms and tests can build and check a config fast."""
+
+import sys
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Options(BaseModel):
+    """Immutable; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GrpoOptions(Options):
+    """How GRPO weighs a token; the formula is in `losses/grpo.py`."""
+
+    clip_low: float = Field(default=0.2, ge=0, lt=1, description="The ratio is clipped below at 1 - clip_low.")
+    clip_high: float = Field(
+        default=0.28, ge=0, description="The ratio is clipped above at 1 + clip_high (clip-higher, DAPO)."
+    )
+    kl: Literal["none"] = Field(default="none", description="Penalty towards a reference model: none.")
+    proximal: Literal["recomputed", "behaviour"] = Field(
+        default="recomputed",
+        description="The ratio's denominator: the trainer's log-probs before the first step, or the engine's.",
+    )
+    importance_bound: float = Field(default=2.0, gt=0, description="Truncation of the weight proximal/behaviour.")
+    aggregation: Literal["token"] = Field(default="token", description="Every trained token counts the same.")
+    temperature: float = Field(
+        default=1.0, gt=0, description="The rollouts' temperature: their log-probs were taken after it."
+    )
+
+
+class MlflowTarget(Options):
+    """Where metrics go live. Without `run_id` a run is created."""
+
+    tracking_uri: str = Field(pattern=r"^https?://", description="URL of an MLflow tracking server.")
+    experiment: str = "training"
+    run_id: str | None = None
+    run_name: str | None = None
+
+
+class TrainConfig(Options):
+    """One training run: from a model folder and a file of training rows to a new model folder."""
+
+    objective: Literal["sft", "grpo"]
+    model: Path = Field(description="Input folder in Hugging Face format.")
+    rows: Path = Field(description="Training rows, `.parquet` or `.arrow`, with the columns of `TrainingRow`.")
+    output: Path = Field(description="Output folder in Hugging Face format. It appears complete or not at all.")
+    work: Path | None = Field(
+        None, description="Checkpoints and metrics.jsonl; by default the output's name plus `.work`."
+    )
+
+    learning_rate: float = Field(ge=0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_steps: int = Field(default=0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    grad_clip: float = Field(default=1.0, gt=0)
+    epochs: int = Field(default=1, ge=1)
+    max_steps: int | None = Field(default=None, ge=1, description="Stop after so many optimiser steps.")
+    minibatch: int = Field(default=64, ge=1, description="Size of one optimiser step, over all ranks.")
+    minibatch_unit: Literal["rows", "tokens"] = "rows"
+    micro_batch_tokens: int = Field(default=2048, ge=1, description="Tokens in one forward pass of one rank.")
+    max_seq_len: int = Field(default=2048, ge=2, description="A longer row is refused.")
+
+    grpo: GrpoOptions = Field(default_factory=GrpoOptions)
+    policy_version: int | None = Field(
+        default=None, description="Version of the input model; by default the rows' newest."
+    )
+    agreement_bound: float | None = Field(
+        default=0.05, gt=0, description="Largest mean |trainer - engine| log-prob on on-policy rows, in nats."
+    )
+
+    seed: int = 0
+    ranks: int = Field(default=1, ge=1, description="Processes under torchrun, over all nodes.")
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    activation_checkpointing: bool = False
+    checkpoint_every: int = Field(default=0, ge=0, description="Steps between resumable checkpoints; 0 for none.")
+    timeout_s: float = Field(default=600, gt=0, description="Longest wait of one rank for the others.")
+    mlflow: MlflowTarget | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.output.resolve() == self.model.resolve():
+            raise ValueError("output is the model folder: a registered version is immutable, name another folder")
+        return self
+
+    @property
+    def work_folder(self) -> Path:
+        return self.work or self.output.with_name(self.output.name + ".work")
+
+
+def launch_command(config_file: Path, ranks: int) -> list[str]:
+    """The command line that trains on this machine with `ranks` processes; rendezvous picks a free port."""
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"),
+        *("-m", "tasks.training", "--config", str(config_file)),
+    ]

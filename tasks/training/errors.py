@@ -1,0 +1,25 @@
+"""The ways a training run ends without a model. Every message names the cause and what to change."""
+
+import sys
+
+
+class TrainingError(Exception):
+    """The run cannot start or must not go on; nothing was registered and the output folder does not exist."""
+
+
+class RowsRefused(TrainingError):
+    """The training rows cannot be trained on."""
+
+
+class Disagreement(TrainingError):
+    """The trainer's log-probs are too far from the engine's on the same tokens."""
+
+
+class NotFinite(TrainingError):
+    """A loss or gradient became NaN or infinite."""
+
+
+def report(error: Exception, *, first: bool) -> None:
+    """One line for people on standard error; only the first rank speaks where all fail alike."""
+    if first:
+        sys.stderr.write(f"training stopped: {error}\n")

@@ -1,0 +1,15 @@
+"""Which run a checkpoint or a model folder belongs to."""
+
+import hashlib
+
+from lakehouse.records import digest
+from tasks.training.config import TrainConfig
+from tasks.training.folder import weights_digest
+
+WITHOUT_EFFECT = {"rows", "model", "output", "work", "ranks", "checkpoint_every", "timeout_s", "mlflow", "device"}
+
+
+def identity(config: TrainConfig) -> str:
+    """Digest of the rows, the input weights and every setting that shapes the result; paths do not count."""
+    settings = config.model_dump_json(exclude=WITHOUT_EFFECT)
+    return digest(settings, hashlib.sha256(config.rows.read_bytes()).digest(), weights_digest(config.model))

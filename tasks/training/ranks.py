@@ -1,0 +1,73 @@
+"""The processes of one run: who am I, on which device, and the few things ranks tell each other."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tasks.training.config import TrainConfig
+from tasks.training.errors import TrainingError
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among `world` processes."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, values: dict[str, float]) -> dict[str, float]:
+        """Adds up over ranks; every rank passes the same keys."""
+        names = sorted(values)
+        total = torch.tensor([values[name] for name in names], dtype=torch.float64)
+        dist.all_reduce(total)
+        return dict(zip(names, total.tolist(), strict=True))
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of every rank, in rank order, on every rank."""
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        self.gather(None)
+
+
+@contextmanager
+def joined(config: TrainConfig) -> Iterator[Ranks]:
+    """Joins the other ranks (torchrun's environment, or alone without it) and leaves them on the way out."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world != config.ranks:
+        raise TrainingError(f"config says ranks={config.ranks}, torchrun started {world}: make --nproc-per-node agree")
+    device = _device(config)
+    neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // neighbours))
+    torch.manual_seed(config.seed)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    alone = None if "WORLD_SIZE" in os.environ else "tcp://127.0.0.1:0"  # a free port that nobody will call
+    wait = timedelta(seconds=config.timeout_s)
+    dist.init_process_group(backend, init_method=alone, timeout=wait, rank=rank, world_size=world)
+    try:
+        yield Ranks(rank, world, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(config: TrainConfig) -> torch.device:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise TrainingError("config says device=cuda, but torch finds no GPU: set device to auto or cpu")
+    if config.device == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(device)
+    return device
