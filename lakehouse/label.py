@@ -5,6 +5,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from lakehouse import store
 from lakehouse.query import connect, relation
 from lakehouse.records import now
 from lakehouse.schema import TABLES
@@ -31,7 +32,8 @@ def label(lake: str | None, rubric: str, *, where: str = "true") -> Labelled:
     Idempotent: only judgements that differ from the newest one are appended. UnknownRubric if there is no such version.
     """
     name, version = _parsed(rubric)
-    with connect(lake) as connection:
+    # Pinned, so that an episode landing meanwhile is not seen without its evidence.
+    with connect(lake, pinned=store.versions(store.location(lake))) as connection:
         connection.execute(
             f"""
             create temp table judged as

@@ -36,17 +36,15 @@ class Rows:
 
 @dataclass(frozen=True)
 class _Lists:
-    """A list column as flat values; the items of row i are values[starts[i] : starts[i] + lengths[i]]."""
+    """A list column over flat values; NULL counts as empty."""
 
     values: npt.NDArray[np.generic]
     starts: Ints
     lengths: Ints
 
-    def of(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Flat positions of the items of `rows`, in order, and the position of each item within its list."""
-        lengths = self.lengths[rows]
-        within = _ramp(lengths)
-        return np.repeat(self.starts[rows], lengths) + within, within
+    def __getitem__(self, row: int) -> npt.NDArray[np.generic]:
+        start = self.starts[row]
+        return self.values[start : start + self.lengths[row]]
 
 
 def build(calls: pa.Table, *, max_tokens: int) -> Rows:
@@ -59,91 +57,70 @@ def build(calls: pa.Table, *, max_tokens: int) -> Rows:
     prompts, completions = _lists(calls["prompt_token_ids"]), _lists(calls["completion_token_ids"])
     trainable = pc.is_in(calls["status"], value_set=TRAINABLE).to_numpy()
 
+    linked = np.flatnonzero(parent >= 0)
+    short = prompts.lengths[linked] < (prompts.lengths + completions.lengths)[parent[linked]]
+    if short.any():
+        raise _broken(calls, int(parent[linked][short][0]))
     leaves = np.setdiff1d(np.arange(calls.num_rows), parent)
     lengths = prompts.lengths[leaves] + completions.lengths[leaves]
     row, call = _chains(leaves, parent)  # one entry per call on a row's chain
-    short = lengths <= max_tokens
+    fits = lengths <= max_tokens
     first = np.full(calls.num_rows, len(leaves))
-    np.minimum.at(first, call[short[row]], row[short[row]])
+    np.minimum.at(first, call[fits[row]], row[fits[row]])
     owns = (first[call] == row) & trainable[call] & (completions.lengths[call] > 0)
 
     reached = first < len(leaves)
     disposition = np.where(~trainable, "masked:call_status", np.where(reached, "trained", "dropped:too_long"))
 
     kept = np.unique(row[owns])  # rows that train something
-    number = np.full(len(leaves), -1)
-    number[kept] = np.arange(len(kept))
-    on_kept = number[row] >= 0
-    chain = _Chain(number[row[on_kept]], call[on_kept], owns[on_kept])
-    return _filled(calls, leaves[kept], lengths[kept], chain, prompts, completions, disposition.tolist())
-
-
-@dataclass(frozen=True)
-class _Chain:
-    row: Ints
-    call: Ints
-    owns: npt.NDArray[np.bool_]  # this row trains the call
-
-
-def _filled(
-    calls: pa.Table,
-    leaves: Ints,
-    lengths: Ints,
-    chain: _Chain,
-    prompts: _Lists,
-    completions: _Lists,
-    disposition: list[str],
-) -> Rows:
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    ids = np.empty(starts[-1], np.int32)
-    source, within = prompts.of(leaves)
-    ids[np.repeat(starts[:-1], prompts.lengths[leaves]) + within] = prompts.values[source]
-    source, within = completions.of(leaves)
-    ids[np.repeat(starts[:-1] + prompts.lengths[leaves], completions.lengths[leaves]) + within] = completions.values[
-        source
-    ]
-
-    place = _verified(calls, ids, starts, chain, prompts, completions)  # where each chain completion token lies
-    source, _ = completions.of(chain.call)
-    versions = _lists(calls["weight_versions"])
-    version_at = np.full(len(ids), -1, np.int32)
-    version_at[place] = versions.values[versions.of(chain.call)[0]]
-    mask = np.zeros(len(ids), np.int32)
-    mask[place] = np.repeat(chain.owns, completions.lengths[chain.call])
-
-    logprobs = _lists(calls["logprobs"])
-    recorded = logprobs.lengths[chain.call] > 0
-    held = np.zeros(len(ids), np.float32)
-    held[place[np.repeat(recorded, completions.lengths[chain.call])]] = logprobs.values[
-        logprobs.of(chain.call[recorded])[0]
-    ]
-    held[mask == 0] = 0
+    starts = np.concatenate([[0], np.cumsum(lengths[kept])])
+    start_of = np.zeros(len(leaves), np.int64)
+    start_of[kept] = starts[:-1]
+    on_kept = np.isin(row, kept)
+    filled = _filled(calls, prompts, completions, start_of[row[on_kept]], call[on_kept], owns[on_kept], int(starts[-1]))
 
     def listed(values: npt.NDArray[np.generic]) -> pa.ListArray:
         return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(values))
 
-    return Rows(leaves, listed(ids), listed(mask), listed(held), listed(version_at), disposition)
+    ids, mask, logprobs, versions = (listed(values) for values in filled)
+    return Rows(leaves[kept], ids, mask, logprobs, versions, disposition.tolist())
 
 
-def _verified(
-    calls: pa.Table, ids: npt.NDArray[np.int32], starts: Ints, chain: _Chain, prompts: _Lists, completions: _Lists
-) -> Ints:
-    """Places of the chains' completion tokens in `ids`; checks that every chained call's ids are where they must be."""
-    places = []
-    for lists, offset in ((prompts, np.zeros(len(chain.call), np.int64)), (completions, prompts.lengths[chain.call])):
-        source, within = lists.of(chain.call)
-        place = np.repeat(starts[chain.row] + offset, lists.lengths[chain.call]) + within
-        inside = place < np.repeat(starts[chain.row + 1], lists.lengths[chain.call])
-        wrong = ~inside
-        wrong[inside] = ids[place[inside]] != lists.values[source[inside]]
-        if wrong.any():
-            call = np.repeat(chain.call, lists.lengths[chain.call])[wrong][0]
-            raise BrokenCallTree(
-                f"call {calls['call_id'][int(call)].as_py()!r}: the ids of a later call that names it as "
-                "ancestor do not begin with its prompt and completion; the recorder linked the wrong parent"
-            )
-        places.append(place)
-    return places[1]
+def _filled(
+    calls: pa.Table,
+    prompts: _Lists,
+    completions: _Lists,
+    starts: Ints,
+    chain: Ints,
+    owns: npt.NDArray[np.bool_],
+    total: int,
+) -> tuple[npt.NDArray[np.generic], ...]:
+    """Flat ids, mask, log-probs and versions of all rows: call `chain[i]` begins at `starts[i]`, leaves come first."""
+    recorded, versions = _lists(calls["logprobs"]), _lists(calls["weight_versions"])
+    ids, mask = np.full(total, -1, np.int32), np.zeros(total, np.int32)
+    logprobs, version_at = np.zeros(total, np.float32), np.full(total, -1, np.int32)
+    for start, call, owned in zip(starts.tolist(), chain.tolist(), owns.tolist(), strict=True):
+        middle = start + int(prompts.lengths[call])
+        end = middle + int(completions.lengths[call])
+        if ids[start] < 0:  # the leaf, which holds the ids of its whole chain
+            ids[start:middle], ids[middle:end] = prompts[call], completions[call]
+        elif not (
+            np.array_equal(ids[start:middle], prompts[call]) and np.array_equal(ids[middle:end], completions[call])
+        ):
+            raise _broken(calls, call)
+        version_at[middle:end] = versions[call]
+        if owned:
+            mask[middle:end] = 1
+            if recorded.lengths[call]:
+                logprobs[middle:end] = recorded[call]
+    return ids, mask, logprobs, version_at
+
+
+def _broken(calls: pa.Table, call: int) -> BrokenCallTree:
+    return BrokenCallTree(
+        f"call {calls['call_id'][call].as_py()!r}: the ids of a later call that names it as ancestor do not "
+        "begin with its prompt and completion; the recorder linked the wrong parent"
+    )
 
 
 def _chains(leaves: Ints, parent: Ints) -> tuple[Ints, Ints]:
@@ -157,13 +134,6 @@ def _chains(leaves: Ints, parent: Ints) -> tuple[Ints, Ints]:
         row, call = row[up >= 0], up[up >= 0]
     empty = [np.zeros(0, np.int64)]
     return np.concatenate(rows or empty), np.concatenate(found or empty)
-
-
-def _ramp(lengths: Ints) -> Ints:
-    """0..n-1 for each length n, end to end."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) - np.repeat(ends - lengths, lengths)
 
 
 def _lists(column: pa.ChunkedArray) -> _Lists:

@@ -167,7 +167,7 @@ _DUCKDB = {
     pa.float64(): "DOUBLE",
     pa.float32(): "FLOAT",
     pa.bool_(): "BOOLEAN",
-    pa.timestamp("us", "UTC"): "TIMESTAMPTZ",
+    pa.timestamp("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
 }
 
 

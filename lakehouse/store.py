@@ -43,7 +43,10 @@ def opened(lake: str, table: str) -> DeltaTable | None:
 
 
 def versions(lake: str) -> dict[str, int]:
-    """The newest Delta version of every table written so far."""
+    """The newest Delta version of every table written so far.
+
+    Tables are read parents first. Landing writes children first, so every episode seen has its children in these versions.
+    """
     found = {name: opened(lake, name) for name in TABLES}
     return {name: table.version() for name, table in found.items() if table is not None}
 

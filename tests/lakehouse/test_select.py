@@ -4,8 +4,8 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
-from lakehouse.ledger import Ledger, LedgerGap
 from lakehouse.label import label
+from lakehouse.ledger import Ledger, LedgerGap
 from lakehouse.query import query
 from lakehouse.rows import BrokenCallTree
 from lakehouse.select import NothingTrainable, Selection, select
@@ -221,7 +221,7 @@ def test_an_empty_lake_has_nothing_trainable(lake):
 
 
 def test_unknown_filters_and_settings_are_refused(lake):
-    with pytest.raises(KeyError, match="there are .*filters.grpo"):
+    with pytest.raises(KeyError, match=r"there are .*filters.grpo"):
         select(lake, GRPO.model_copy(update={"filter": "nope"}))
     with pytest.raises(ValidationError):
         Selection(objective="sft", rubrics=["search@1"], filter="sft", max_stale=1)
