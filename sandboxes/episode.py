@@ -8,13 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import httpx
-
 from lakehouse.records import Action, Call, Dispatch, Episode, Evidence, Problem, Status, dumps, now
 from sandboxes.agents import AGENTS, Agent, Endpoint, Sampling
 from sandboxes.agents.base import AgentFailure, Job, ModelUnavailable, Step
 from sandboxes.backends.base import Backend, SandboxError
-from sandboxes.gateway.client import GatewayClient, Session
+from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable, Session
 from sandboxes.problems.base import Environment, EnvironmentFailure, Fact
 from sandboxes.problems.kinds import kind_of
 
@@ -29,7 +27,8 @@ TAXONOMY: tuple[tuple[type[BaseException], Status], ...] = (
     (EnvironmentFailure, Status.ENV_ERROR),
     (SandboxError, Status.INFRA_ERROR),
     (ModelUnavailable, Status.INFRA_ERROR),
-    (httpx.HTTPError, Status.INFRA_ERROR),
+    (GatewayUnavailable, Status.INFRA_ERROR),
+    (GatewayRefused, Status.INFRA_ERROR),
     (OSError, Status.INFRA_ERROR),
     (AgentFailure, Status.AGENT_ERROR),
 )
@@ -118,7 +117,7 @@ class Attempt:
         agent = _agent(self.dispatch.agent)
         job = Job(
             environment=self.environment,
-            endpoint=Endpoint(f"{self.gateway.base_url.rstrip('/')}/v1", self.session.api_key, self.model_name),
+            endpoint=Endpoint(self.gateway.openai_base_url, self.session.api_key, self.model_name),
             sampling=self.sampling,
             plan=kind.expert(self.problem) if agent.follows_plan else (),
             deadline=self.start + self.deadline_s - min(MARGIN_S, self.deadline_s / 10),

@@ -62,6 +62,7 @@ class Chat:
             base_url=endpoint.base_url,
             headers={"Authorization": f"Bearer {endpoint.api_key}"},
             verify=_tls() if endpoint.base_url.startswith("https") else False,
+            trust_env=False,
         )
 
     async def __aenter__(self) -> Self:
