@@ -45,7 +45,7 @@ def opened(lake: str, table: str) -> DeltaTable | None:
 def versions(lake: str) -> dict[str, int]:
     """The newest Delta version of every table written so far.
 
-    Tables are read parents first. Landing writes children first, so every episode seen has its children in these versions.
+    Read parents first, while landing writes children first: every episode in these versions has its children there.
     """
     found = {name: opened(lake, name) for name in TABLES}
     return {name: table.version() for name, table in found.items() if table is not None}
