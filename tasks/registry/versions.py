@@ -1,0 +1,192 @@
+"""Model versions in MLflow's registry: what made them, which one is promoted, whether their weights are intact.
+
+Weights stay in the folder where the trainer wrote them; the registry holds the path and a digest, and a version whose
+folder no longer matches its digest is refused. A registered version never changes, only aliases move.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.training.folder import weights_digest
+
+CHAMPION = "champion"
+EXPERIMENT = "lakeloop"
+MANIFEST = "weights.json"
+
+
+class RegistryError(RuntimeError):
+    """A version can not be registered, found or used; the message says which and why."""
+
+
+class Lineage(BaseModel):
+    """What made a version."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: str  # "base", "sft", "grpo-1", ...
+    parent: int | None = None  # the version it was trained from
+    training_set: str | None = None
+    lake_versions: dict[str, int] = Field(default_factory=dict)  # Delta table -> version read
+    rubrics: list[str] = Field(default_factory=list)  # "swe@1"
+    commit: str | None = None  # of this repository
+
+
+class Version(BaseModel):
+    """A registered version."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    version: int
+    weights_path: Path
+    weight_digest: str
+    run_id: str
+    aliases: list[str]
+    lineage: Lineage
+
+
+class Registry:
+    """The registry of one MLflow server (or, in tests, of one SQLite file)."""
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.client = MlflowClient(tracking_uri, tracking_uri)
+
+    def register(
+        self,
+        name: str,
+        weights_path: Path,
+        *,
+        lineage: Lineage,
+        run_id: str | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> int:
+        """Register the weights in `weights_path` and return the version number.
+
+        `run_id` is the MLflow run that trained them; None makes a run for weights not trained here.
+        The same weights from the same run are one version, so a repeated call registers nothing new.
+        """
+        folder = weights_path.resolve()
+        digest = weights_digest(folder) if any(folder.glob("*.safetensors")) else ""
+        if not digest:
+            raise RegistryError(f"no *.safetensors in {folder}: nothing to register")
+        self._ensure_model(name)
+        for known in self.versions(name):
+            if known.weight_digest == digest and known.lineage == lineage and run_id in (None, known.run_id):
+                return known.version
+        run = run_id or self._own_run(name, lineage.stage)
+        manifest = {"weights_path": str(folder), "weight_digest": digest, "lineage": lineage.model_dump()}
+        self.client.log_dict(run, manifest, MANIFEST)
+        made = self.client.create_model_version(
+            name,
+            source=f"runs:/{run}/{MANIFEST}",
+            run_id=run,
+            tags={**_tags(lineage), "weights_path": str(folder), "weight_digest": digest, **(extra or {})},
+        )
+        return int(made.version)
+
+    def promote(self, name: str, version: int, alias: str = CHAMPION) -> None:
+        """Move `alias` to `version`. Whoever watches the alias deploys it."""
+        self.version(name, version)
+        self.client.set_registered_model_alias(name, alias, str(version))
+
+    def promoted(self, name: str, alias: str = CHAMPION) -> int | None:
+        """The version `alias` points at, or None."""
+        try:
+            return int(self.client.get_model_version_by_alias(name, alias).version)
+        except MlflowException as error:
+            if _absent(error):
+                return None
+            raise
+
+    def version(self, name: str, version: int) -> Version:
+        """A version with its lineage; RegistryError when there is none."""
+        try:
+            found = self.client.get_model_version(name, str(version))
+        except MlflowException as error:
+            if _absent(error):
+                raise RegistryError(f"the registry has no version {version} of {name}") from error
+            raise
+        # Only the registered model lists aliases reliably on every store.
+        return _version(found, self._aliases(name))
+
+    def versions(self, name: str) -> list[Version]:
+        """Every version of `name`, the oldest first."""
+        found = self.client.search_model_versions(f"name = '{name}'", max_results=10_000)
+        aliases = self._aliases(name) if found else {}
+        return sorted((_version(one, aliases) for one in found), key=lambda one: one.version)
+
+    def tag(self, name: str, version: int, key: str, value: str) -> None:
+        """Add a fact that became known after registration, such as a gate's result."""
+        self.client.set_model_version_tag(name, str(version), key, value)
+
+    def intact(self, name: str, version: int) -> Path:
+        """The folder of a version's weights, checked against the digest it was registered with."""
+        found = self.version(name, version)
+        if not found.weights_path.is_dir():
+            raise RegistryError(f"the weights of {name} version {version} are gone: no folder {found.weights_path}")
+        if weights_digest(found.weights_path) != found.weight_digest:
+            raise RegistryError(
+                f"the weights of {name} version {version} in {found.weights_path} changed after they were registered; "
+                "a version is immutable: register them as a new one"
+            )
+        return found.weights_path
+
+    def _ensure_model(self, name: str) -> None:
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise RegistryError(f"{name!r} is no name for a registered model: use letters, digits, '.', '_' and '-'")
+        try:
+            self.client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+
+    def _aliases(self, name: str) -> dict[str, int]:
+        return {alias: int(number) for alias, number in self.client.get_registered_model(name).aliases.items()}
+
+    def _own_run(self, name: str, stage: str) -> str:
+        experiment = self.client.get_experiment_by_name(EXPERIMENT)
+        experiment_id = experiment.experiment_id if experiment else self.client.create_experiment(EXPERIMENT)
+        run_id = str(self.client.create_run(experiment_id, run_name=f"{name}-{stage}").info.run_id)
+        self.client.set_terminated(run_id)
+        return run_id
+
+
+def _tags(lineage: Lineage) -> dict[str, str]:
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for key, value in lineage.model_dump(exclude_none=True).items()
+    }
+
+
+def _version(found: Any, aliases: Mapping[str, int]) -> Version:
+    tags, number = dict(found.tags), int(found.version)
+    try:
+        lineage = {
+            key: tags[key] if key in ("stage", "training_set", "commit") else json.loads(tags[key])
+            for key in Lineage.model_fields
+            if key in tags
+        }
+        return Version(
+            name=found.name,
+            version=number,
+            weights_path=Path(tags["weights_path"]),
+            weight_digest=tags["weight_digest"],
+            run_id=found.run_id or "",
+            aliases=sorted(alias for alias, version in aliases.items() if version == number),
+            lineage=Lineage.model_validate(lineage),
+        )
+    except (KeyError, ValueError) as error:
+        raise RegistryError(
+            f"version {number} of {found.name} was not registered by Lakeloop or its tags were edited: {error}"
+        ) from error
+
+
+def _absent(error: MlflowException) -> bool:
+    return error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")

@@ -1,0 +1,151 @@
+"""Control of a running engine over HTTP: health, weight version, hot reload, log-probs of given tokens."""
+
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from lakehouse.home import home
+from tasks.serving.errors import EngineError
+from tasks.serving.weights import servable
+
+BASE_VERSION = 0  # the label of weights that were never registered: what the engine started with
+UNKNOWN_VERSION = -1  # a reload failed half-way: nobody can say which weights are served
+_BASE_LABEL = "default"  # vLLM's own label until somebody sets one
+
+
+class Engine:
+    """One vLLM engine. Every call is bounded in time and its status is checked."""
+
+    def __init__(self, url: str, *, timeout_s: float = 30.0) -> None:
+        self.url = url.rstrip("/")
+        # No connection is kept: after an error of its own the engine closes it without telling.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=False, limits=limits)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def health(self) -> bool:
+        """Whether the engine answers and its workers live."""
+        try:
+            return self._client.get("/health").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def wait_ready(self, deadline_s: float) -> None:
+        """Return once the engine is healthy; EngineError after `deadline_s` seconds."""
+        deadline = time.monotonic() + deadline_s
+        while not self.health():
+            if time.monotonic() > deadline:
+                raise EngineError(f"the engine at {self.url} was not healthy within {deadline_s:.0f} s")
+            time.sleep(0.25)
+
+    def models(self) -> list[str]:
+        """The names under which it serves."""
+        return [str(model["id"]) for model in self._call("GET", "/v1/models")["data"]]
+
+    def served_version(self) -> int:
+        """The registry version of the weights now served, or BASE_VERSION, or UNKNOWN_VERSION."""
+        label = str(self._call("GET", "/weight_info")["weight_version"])
+        if label == _BASE_LABEL:
+            return BASE_VERSION
+        try:
+            return int(label)
+        except ValueError:
+            return UNKNOWN_VERSION  # labelled by somebody else
+
+    def reload(self, weights_path: Path | str, version: int, *, deadline_s: float = 120.0) -> float:
+        """Swap the weights under running requests and label them `version`; returns the seconds generation stood still.
+
+        Requests in flight are frozen and go on with the new weights; their attention caches are computed again, because
+        what the old weights left in the cache is not what the new ones would have put there. Damaged weights are refused
+        beforehand (ModelError). When the swap itself fails the label becomes UNKNOWN_VERSION and EngineError is raised.
+        Generation is resumed in every case.
+        """
+        cache = home().cache  # not the system's temporary folder: the engine may see the home folder only
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="reload-", dir=cache) as scratch:
+            folder = servable(Path(weights_path).resolve(), Path(scratch) / "view")
+            began = time.monotonic()
+            try:
+                self._call("POST", "/pause", params={"mode": "keep"}, timeout=deadline_s)
+                self._swap(folder, version, deadline_s)
+            finally:
+                self._resume()
+            return time.monotonic() - began
+
+    def _swap(self, folder: Path, version: int, deadline_s: float) -> None:
+        body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}, "timeout": deadline_s}
+        try:
+            self._call("POST", "/collective_rpc", json=body, timeout=deadline_s + 5)
+        except EngineError:
+            self.label(UNKNOWN_VERSION)
+            raise
+        self.label(version)
+        # Without `reset_running_requests` this is refused while any request is in flight.
+        answer = self._call(
+            "POST", "/reset_prefix_cache", params={"reset_running_requests": "true"}, timeout=deadline_s
+        )
+        if not answer.get("success"):
+            self.label(UNKNOWN_VERSION)
+            raise EngineError(
+                f"the engine at {self.url} kept caches of the old weights (/reset_prefix_cache: {answer})"
+            )
+
+    def label(self, version: int) -> None:
+        """Say which version the served weights are. `reload` does this by itself."""
+        self._call("POST", "/update_weight_version", json={"new_version": str(version)})
+
+    def _resume(self) -> None:
+        """A paused engine looks alive and answers nothing, so this is tried more than once."""
+        for attempt in range(3):
+            try:
+                self._call("POST", "/resume")
+                return
+            except EngineError:
+                if attempt == 2:
+                    raise
+                time.sleep(1.0)
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probs in nats of `token_ids[1:]`, each given the tokens before it: `len(token_ids) - 1` values."""
+        if len(token_ids) < 2:
+            raise ValueError("a sequence needs at least two tokens to be scored")
+        sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
+        answer = self._call(
+            "POST", "/inference/v1/generate", json={"token_ids": list(token_ids), "sampling_params": sampling}
+        )
+        entries = answer["prompt_logprobs"][1:]
+        scores = [float(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries, strict=True)]
+        if not all(math.isfinite(score) for score in scores):
+            raise EngineError(f"the engine at {self.url} gave log-probs that are not finite: its weights are damaged")
+        return scores
+
+    def _call(self, method: str, path: str, **how: Any) -> Any:
+        try:
+            answer = self._client.request(method, path, **how)
+        except httpx.TimeoutException as error:
+            raise EngineError(f"{method} {self.url}{path} did not answer in time") from error
+        except httpx.HTTPError as error:
+            raise EngineError(f"{method} {self.url}{path} failed: {error}") from error
+        if answer.status_code == 404 and "detail" in answer.text:
+            raise EngineError(
+                f"{self.url} has no route {path}: start the engine with VLLM_SERVER_DEV_MODE=1 and --enable-scale-out"
+            )
+        if answer.status_code != 200:
+            raise EngineError(f"{method} {self.url}{path} gave {answer.status_code}: {answer.text[:500]}")
+        return answer.json() if answer.content else {}

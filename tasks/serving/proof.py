@@ -1,0 +1,124 @@
+"""The weight-sync proof: an engine that says it serves version V really serves V's weights.
+
+On fixed token sequences the served log-probs must agree with those the trainer computes from the same weights, and must
+have moved away from those served before. The second half catches the reload that answers OK and changes nothing.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.serving.engine import Engine
+from tasks.serving.errors import ProbeError
+from tasks.training.folder import PROBE
+
+Scores = list[list[float]]  # per sequence the log-probs of its tokens after the first, in nats
+
+MEAN_BOUND = 2e-3  # nats; measured on float32: 1e-6 for tiny, 1e-5 for SmolLM2
+MAX_BOUND = 2e-2
+CLEAR = 3.0  # how many times farther from the old weights than from the new ones is "moved"
+
+
+class Probe(BaseModel):
+    """One sequence of a probe, as the trainer leaves it beside the weights. Log-probs are those of `token_ids[1:]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    token_ids: list[int]
+    logprobs: list[float]  # under the new weights
+    previous_logprobs: list[float]  # under the weights training began with
+
+
+class Proof(BaseModel):
+    """What was compared and what came out. Differences are absolute, in nats per token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int
+    sequences: int
+    tokens: int
+    mean_difference: float  # served against the trainer's
+    max_difference: float
+    mean_movement: float | None  # served against served before; None when there was no version before
+    passed: bool
+    reason: str  # one sentence, for people
+
+
+def probes(folder: Path) -> list[Probe]:
+    """The probe the trainer left in a weights folder; empty for weights that were not trained here."""
+    file = folder / PROBE
+    return [Probe.model_validate(one) for one in json.loads(file.read_text())] if file.is_file() else []
+
+
+def served(engine: Engine, sequences: Sequence[Sequence[int]]) -> Scores:
+    """The log-probs the engine gives to the probe now."""
+    return [engine.score(sequence) for sequence in sequences]
+
+
+def expected(folder: Path, sequences: Sequence[Sequence[int]], *, deadline_s: float = 300.0) -> Scores:
+    """The log-probs the trainer gives to the probe with the weights in `folder`; in its own process: it needs torch."""
+    with tempfile.TemporaryDirectory(prefix="lakeloop-probe-") as scratch:
+        probe, out = Path(scratch) / "probe.json", Path(scratch) / "scores.json"
+        probe.write_text(json.dumps([list(sequence) for sequence in sequences]))
+        command = [
+            sys.executable,
+            "-m",
+            "tasks.training.score",
+            "--model",
+            str(folder),
+            "--probe",
+            str(probe),
+            "--out",
+            str(out),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise ProbeError(f"scoring the probe with {folder} took longer than {deadline_s:.0f} s") from error
+        if done.returncode != 0:
+            raise ProbeError(f"scoring the probe with {folder} failed:\n{done.stderr[-2000:]}")
+        scores: Scores = json.loads(out.read_text())
+        return scores
+
+
+def prove(now: Scores, trained: Scores, before: Scores | None, *, version: int) -> Proof:
+    """Judge the log-probs served `now` against the trainer's and those served `before` the reload."""
+    differences = _differences(now, trained)
+    mean, largest = sum(differences) / len(differences), max(differences)
+    moved = None
+    if before is not None:
+        steps = _differences(now, before)
+        moved = sum(steps) / len(steps)
+    if mean > MEAN_BOUND or largest > MAX_BOUND:
+        passed, reason = (
+            False,
+            f"served log-probs differ from the trainer's by {mean:.2g} nats on average, {largest:.2g} at most",
+        )
+    elif moved is not None and moved <= CLEAR * mean:
+        passed, reason = (
+            False,
+            "served log-probs did not move: the engine has the old weights, or training changed nothing",
+        )
+    else:
+        passed, reason = True, f"served log-probs agree with the trainer's within {largest:.2g} nats"
+    return Proof(
+        version=version,
+        sequences=len(now),
+        tokens=len(differences),
+        mean_difference=mean,
+        max_difference=largest,
+        mean_movement=moved,
+        passed=passed,
+        reason=reason,
+    )
+
+
+def _differences(left: Scores, right: Scores) -> list[float]:
+    if [len(row) for row in left] != [len(row) for row in right] or not any(left):
+        raise ValueError("the two sets of log-probs are not of the same probe, or the probe is empty")
+    return [abs(a - b) for row_a, row_b in zip(left, right, strict=True) for a, b in zip(row_a, row_b, strict=True)]

@@ -1,0 +1,90 @@
+"""What an engine loads: a model folder whose output layer stands on its own.
+
+vLLM's CPU build packs the output layer into a form of its own when it starts. A reload refreshes the packed form only
+from a tensor named `lm_head.weight`, which a model with tied embeddings does not have: it would go on with the old output
+layer under new weights, without an error. So the engine sees a tied model through a view in which the two are apart.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.serving.errors import ModelError
+
+HEAD = "lm_head.weight"
+EMBEDDING = "model.embed_tokens.weight"  # of Llama, Qwen, Mistral, SmolLM and their kin
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where a tensor lies in a safetensors file."""
+
+    file: Path
+    dtype: str
+    shape: list[int]
+    begin: int  # bytes from the start of the file
+    end: int
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of a folder by name, read from the files' headers. ModelError for a damaged or cut-off file."""
+    found: dict[str, Tensor] = {}
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"no *.safetensors in {folder}: nothing to load")
+    for file in files:
+        found |= _header(file)
+    return found
+
+
+def servable(folder: Path, view: Path) -> Path:
+    """`folder` itself, or for tied embeddings `view`, made anew: links to its files, and the embedding as output layer.
+
+    Only the output layer is copied.
+    """
+    held = tensors(folder)
+    if HEAD in held:
+        return folder
+    if EMBEDDING not in held:
+        raise ModelError(f"{folder} has neither {HEAD} nor {EMBEDDING}: this architecture can not be reloaded safely")
+    shutil.rmtree(view, ignore_errors=True)
+    view.mkdir(parents=True)
+    for file in folder.iterdir():
+        # Without the index every *.safetensors file is read, the added one too.
+        if file.is_file() and file.name not in ("config.json", "model.safetensors.index.json"):
+            (view / file.name).symlink_to(file.resolve())
+    config = json.loads((folder / "config.json").read_text())
+    (view / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}, indent=1))
+    _write(view / "output-layer.safetensors", HEAD, held[EMBEDDING])
+    return view
+
+
+def _header(file: Path) -> dict[str, Tensor]:
+    with file.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        held = file.stat().st_size
+        try:
+            header: dict[str, Any] = json.loads(stream.read(size)) if 0 < size < held else {}
+            header.pop("__metadata__", None)
+            found = {
+                name: Tensor(file, one["dtype"], one["shape"], *(8 + size + offset for offset in one["data_offsets"]))
+                for name, one in header.items()
+            }
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{file} is no safetensors file: {error}") from error
+    if not found or max(tensor.end for tensor in found.values()) != held:
+        raise ModelError(f"{file} is damaged: its header and its length of {held} bytes do not agree")
+    return found
+
+
+def _write(file: Path, name: str, source: Tensor) -> None:
+    """A safetensors file with one tensor, byte for byte that of `source`."""
+    length = source.end - source.begin
+    header = json.dumps({name: {"dtype": source.dtype, "shape": source.shape, "data_offsets": [0, length]}}).encode()
+    header += b" " * (-len(header) % 8)
+    with source.file.open("rb") as read, file.open("wb") as write:
+        write.write(len(header).to_bytes(8, "little") + header)
+        read.seek(source.begin)
+        write.write(read.read(length))

@@ -1,0 +1,93 @@
+"""Settings of the local stack: environment variables with the prefix `LAKELOOP_`, each with a working default."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from lakehouse.home import Home, home
+
+ROOT = Path(__file__).resolve().parents[2]  # the repository: prefect.yaml and the four packages lie here
+HOST = "127.0.0.1"  # never a setting: the engine's control routes have no login
+POOL = "lakeloop"
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Settings(BaseSettings):
+    """What `lakeloop up` starts and where. `LAKELOOP_MLFLOW_PORT=5001` sets `mlflow_port`, and so on."""
+
+    model_config = SettingsConfigDict(env_prefix="LAKELOOP_", extra="forbid", frozen=True)
+
+    model: str = "tiny"  # "tiny", "smollm2", a Hugging Face folder or a hub name
+    prefect_port: Port = 4200
+    mlflow_port: Port = 5000
+    engine_port: Port = 8000
+    gateway_port: Port = 8900
+    engine_url: str | None = None  # adopt an engine that runs elsewhere, such as "http://gpu-box:8000"
+    engine_python: Path = ROOT / ".venv-engine/bin/python"
+    engine_deadline_s: float = Field(default=300, gt=0)  # importing the engine from a cold disk takes minutes
+    max_model_len: int = Field(default=2048, ge=16)  # tokens
+    prefect_database: str | None = None  # "postgresql+asyncpg://..."; default SQLite in the home folder
+    mlflow_database: str | None = None  # "postgresql://..."; default SQLite in the home folder
+
+    @field_validator("engine_url")
+    @classmethod
+    def _no_slash(cls, url: str | None) -> str | None:
+        if url is None or url == "":
+            return None
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"LAKELOOP_ENGINE_URL must start with http:// or https://, not {url!r}")
+        return url.rstrip("/")
+
+    @property
+    def home(self) -> Home:
+        return home()
+
+    @property
+    def model_name(self) -> str:
+        """The name under which the engine serves the model and MLflow registers it."""
+        return Path(self.model).name.lower() or "model"
+
+    @property
+    def prefect_url(self) -> str:
+        """Prefect's API; its UI is the same without `/api`."""
+        return f"http://{HOST}:{self.prefect_port}/api"
+
+    @property
+    def mlflow_url(self) -> str:
+        return f"http://{HOST}:{self.mlflow_port}"
+
+    @property
+    def engine(self) -> str:
+        """The engine's URL, ours or the adopted one."""
+        return self.engine_url or f"http://{HOST}:{self.engine_port}"
+
+    @property
+    def gateway_url(self) -> str:
+        return f"http://{HOST}:{self.gateway_port}"
+
+    @property
+    def prefect_database_url(self) -> str:
+        return self.prefect_database or f"sqlite+aiosqlite:///{self.home.root / 'prefect' / 'prefect.db'}"
+
+    @property
+    def mlflow_database_url(self) -> str:
+        return self.mlflow_database or f"sqlite:///{self.home.root / 'mlflow' / 'mlflow.db'}"
+
+    def environment(self) -> dict[str, str]:
+        """Variables that point a process (worker, flow run, trainer, notebook) at this stack and at nothing outside."""
+        own = {f"LAKELOOP_{name.upper()}": str(value) for name, value in self.model_dump(exclude_none=True).items()}
+        return own | {
+            "LAKELOOP_HOME": str(self.home.root),
+            "PREFECT_API_URL": self.prefect_url,
+            "PREFECT_HOME": str(self.home.root / "prefect"),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "MLFLOW_TRACKING_URI": self.mlflow_url,
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "DO_NOT_TRACK": "1",  # Prefect's and vLLM's clients heed this one
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        }
