@@ -1,4 +1,4 @@
-"""One-site bugs: found in the syntax tree, spliced as text, so that everything else in the file stays as its authors wrote it.
+"""One-site bugs: found in the syntax tree, spliced as text, so that the rest of the file stays as its authors wrote it.
 
 Pure and quick: one parse per file. Every mutation lies on one line, and can be undone by one replacement on that line.
 """
@@ -41,7 +41,7 @@ _NAMES = {a: b for pair in _PAIRS for a, b in (pair.split(), reversed(pair.split
 
 @dataclass(frozen=True)
 class Mutation:
-    """A bug at one place. `old` and `new` are pieces of that line, before and after; the line after contains `new` exactly once."""
+    """A bug at one place. `old` and `new` are pieces of its line before and after; the line after has `new` exactly once."""
 
     line: int  # 1-based
     old: str

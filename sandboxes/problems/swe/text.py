@@ -46,7 +46,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def prompt(package: str, behaviour: str, *, hint: int, path: str = "", function: str = "", lines: Numbered = ()) -> str:
-    """The statement. `hint` 0: the failing behaviour only; 1: and the file; 2: and the function; 3: and its numbered lines."""
+    """The statement. `hint` 0: the failing behaviour only; 1: and the file; 2: and the function; 3: and its lines."""
     places = [package, path, function][: min(hint, 2) + 1]
     text = " ".join(place for place in places if place) + "\n" + behaviour
     if hint >= 3:
@@ -68,7 +68,7 @@ def numbered(lines: Numbered) -> str:
 def window(
     source: str, line: int, *, first: int, last: int, seed: str, budget: int, most: int = WINDOW
 ) -> list[tuple[int, str]]:
-    """At most `most` lines of [first, last] with `line` at a random place, in at most `budget` characters when numbered."""
+    """At most `most` lines of [first, last], `line` at a random place among them; at most `budget` characters."""
     text = source.split("\n")
     draw = random.Random(seed)  # noqa: S311 - a layout, not a secret
     for size in range(min(most, last - first + 1), 0, -1):

@@ -1,0 +1,90 @@
+"""Runs pytest inside a box. Sent there as text, run with `python3 -c`: imports the standard library and pytest only.
+
+Reads a request from stdin: {"nonce", "paths": [for sys.path], "files": [test files], "only": [node ids] or null}.
+Writes one JSON line to the real stdout when pytest is done, and exits with pytest's own status.
+What tests print goes nowhere.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OUTCOMES = {"passed": "P", "failed": "F", "skipped": "S"}
+LONGEST = 400  # characters of a failure's text
+MOST = 20  # failures told in full
+
+
+class Recorder:
+    """What happened to each test, by node id. A test that failed in any phase or subtest failed."""
+
+    def __init__(self, only: "list[str] | None") -> None:
+        self.only = None if only is None else set(only)
+        self.outcomes: dict[str, str] = {}
+        self.failures: list[dict[str, str]] = []
+        self.slowest: tuple[float, str] = (0.0, "")
+
+    def pytest_collection_modifyitems(self, items: "list[Any]") -> None:
+        if self.only is not None:
+            items[:] = [item for item in items if item.nodeid in self.only]
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")]
+            self._fail(report.nodeid, "", (lines or [str(report.longrepr)])[-1].lstrip("E "))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        outcome = OUTCOMES[report.outcome]
+        if hasattr(report, "wasxfail"):
+            outcome = "X"
+        if report.when == "call":
+            self.slowest = max(self.slowest, (report.duration, report.nodeid))
+        if report.when == "call" or outcome != "P":
+            worse = "F" in (outcome, self.outcomes.get(report.nodeid))
+            self.outcomes[report.nodeid] = "F" if worse else outcome
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
+        result = yield
+        if call.excinfo is not None and result.get_result().failed:
+            where = [entry for entry in call.excinfo.traceback if str(entry.path) == str(item.path)]
+            statement = str(where[-1].statement) if where else ""
+            self._fail(item.nodeid, statement, call.excinfo.exconly())
+
+    def _fail(self, node: str, statement: str, message: str) -> None:
+        if len(self.failures) < MOST:
+            self.failures.append({"node": node, "statement": statement[:LONGEST], "message": message[:LONGEST]})
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    report = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    sys.path[:0] = request["paths"]
+    recorder = Recorder(request["only"])
+    here = str(Path.cwd())
+    options = ["-c", os.devnull, "--rootdir", here, "--confcutdir", here, "--import-mode=importlib"]
+    started = time.monotonic()
+    status = int(pytest.main([*options, "-q", "-p", "no:cacheprovider", *request["files"]], plugins=[recorder]))
+    names = request["only"] or sorted(recorder.outcomes)
+    answer = {
+        "nonce": request["nonce"],
+        "status": status,
+        "outcomes": "".join(recorder.outcomes.get(name, "-") for name in names),  # in the order of "only"
+        "names": None if request["only"] else names,
+        "failures": recorder.failures,
+        "slowest": recorder.slowest,
+        "duration_s": time.monotonic() - started,
+    }
+    os.write(report, (json.dumps(answer) + "\n").encode())
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

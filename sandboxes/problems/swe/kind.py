@@ -1,0 +1,32 @@
+"""The `swe` kind."""
+
+import asyncio
+from collections.abc import Sequence
+
+from lakehouse.records import Problem
+from sandboxes.backends.base import Backend
+from sandboxes.problems.base import Environment, Fact, ToolCall
+from sandboxes.problems.swe.env import SweEnvironment
+from sandboxes.problems.swe.spec import read_spec
+
+
+class SweKind:
+    """`base.Kind` over releases of real packages."""
+
+    name = "swe"
+
+    async def open(self, problem: Problem, backend: Backend) -> Environment:
+        """The environment of one episode; no box yet. The first problem of a release fetches its source."""
+        spec = read_spec(problem)
+        start = await asyncio.to_thread(spec.broken)
+        return SweEnvironment(problem, spec, start, backend)
+
+    def expert(self, problem: Problem) -> Sequence[ToolCall]:
+        edits = [ToolCall("edit", edit.model_dump()) for edit in read_spec(problem).repair]
+        return [*edits, ToolCall("submit")]
+
+    def solved(self, facts: Sequence[Fact]) -> bool:
+        return any(fact.name == "tests" and fact.value["resolved"] is True for fact in facts)
+
+
+KIND = SweKind()

@@ -1,0 +1,38 @@
+"""The problem set in the repository. Sources are not in it: they are fetched and verified at first use."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lakehouse.home import Home
+from lakehouse.records import Problem
+from sandboxes.problems.swe.sources import prefetch
+from sandboxes.problems.swe.spec import DATA, read_spec, write_known
+
+PROBLEMS = "problems.jsonl"
+NODES = "nodes.json"
+
+
+def load(home: Home) -> list[Problem]:
+    """The shipped problems, in a fixed order. `home` is where their sources will be kept; nothing is fetched yet."""
+    del home  # the cache is found through lakehouse.home.home() by whoever opens a problem
+    return read(DATA)
+
+
+def read(folder: Path) -> list[Problem]:
+    """Problems out of a built folder."""
+    with (folder / PROBLEMS).open() as lines:
+        return [Problem.model_validate_json(line) for line in lines]
+
+
+def write(folder: Path, problems: Sequence[Problem]) -> None:
+    """Problems, and the tests of the releases they use, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PROBLEMS).write_text("".join(problem.model_dump_json() + "\n" for problem in problems))
+    specs = [read_spec(problem) for problem in problems]
+    write_known(folder / NODES, {(spec.package, spec.tests_version) for spec in specs})
+
+
+def fetch_sources(problems: Sequence[Problem]) -> None:
+    """Fetch the sources of these problems now, several at a time."""
+    specs = [read_spec(problem) for problem in problems]
+    prefetch((spec.package, version) for spec in specs for version in (spec.version, spec.tests_version))

@@ -1,0 +1,126 @@
+"""A swe problem's `spec`: which release, what is wrong with it, what its tests must say."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lakehouse.records import Problem
+from sandboxes.problems.base import EnvironmentFailure
+from sandboxes.problems.swe import mutate
+from sandboxes.problems.swe.packages import PACKAGES, Package
+from sandboxes.problems.swe.sources import pristine
+
+DATA = Path(__file__).with_name("data")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Bug(_Model):
+    """A one-site mutation: see `mutate.Mutation`."""
+
+    path: str
+    line: int
+    column: int
+    old: str
+    new: str
+    kind: str
+    function: str
+    first_line: int
+    last_line: int
+
+    @property
+    def mutation(self) -> mutate.Mutation:
+        return mutate.Mutation(**self.model_dump(exclude={"path"}))
+
+
+class Edit(_Model):
+    """One call of the tool `edit`."""
+
+    path: str
+    line: int
+    old: str
+    new: str
+
+
+class Spec(_Model):
+    """Tests are those of `tests_version`. A version pair has an earlier `version`; otherwise there is a `bug`."""
+
+    package: str
+    version: str
+    sha256: str
+    tests_version: str
+    hint: int
+    bug: Bug | None
+    repair: tuple[Edit, ...]  # the oracle's edits, in order
+    test_files: tuple[str, ...]  # what grading runs
+    fail_to_pass: tuple[str, ...]
+    duration_s: float  # of a validated grading
+
+    @property
+    def layout(self) -> Package:
+        if self.package not in PACKAGES:
+            raise EnvironmentFailure(f"{self.package} is not among the known packages: rebuild the problem set")
+        return PACKAGES[self.package]
+
+    @property
+    def pass_to_pass(self) -> tuple[str, ...]:
+        """Every test of these files that passes on the repaired source and is not in `fail_to_pass`."""
+        known = nodes(self.package, self.tests_version)
+        failing = set(self.fail_to_pass)
+        return tuple(node for file in self.test_files for node in known[file] if node not in failing)
+
+    def broken(self) -> dict[str, bytes]:
+        """The work tree an agent is given."""
+        tree = dict(pristine(self.package, self.version))
+        if self.bug is not None:
+            source = tree[self.bug.path].decode()
+            tree[self.bug.path] = mutate.apply(source, self.bug.mutation).encode()
+        return tree
+
+    def judged(self, tree: dict[str, bytes]) -> dict[str, bytes]:
+        """A work tree with every test and support file replaced by the original of `tests_version`."""
+        original = pristine(self.package, self.tests_version)
+        sources = {path: content for path, content in tree.items() if self.layout.is_source(path)}
+        return sources | {path: content for path, content in original.items() if not self.layout.is_source(path)}
+
+
+def read_spec(problem: Problem) -> Spec:
+    """The spec of a problem of this kind; EnvironmentFailure where it is none."""
+    try:
+        return Spec.model_validate_json(problem.spec)
+    except ValidationError as error:
+        raise EnvironmentFailure(f"{problem.problem_id} has no valid swe spec: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _known() -> dict[str, dict[str, list[str]]]:
+    path = DATA / "nodes.json"
+    known: dict[str, dict[str, list[str]]] = json.loads(path.read_text()) if path.is_file() else {}
+    return known
+
+
+def learn(package: str, version: str, tests: Mapping[str, Sequence[str]]) -> None:
+    """Take note of a release that was just validated: test file -> ids of its tests."""
+    _known()[f"{package}=={version}"] = {
+        file: [node.removeprefix(f"{file}::") for node in ids] for file, ids in tests.items()
+    }
+
+
+def write_known(path: Path, releases: Collection[tuple[str, str]]) -> None:
+    """Write what is known about these releases, one line each, as the shipped file has it."""
+    wanted = {f"{package}=={version}" for package, version in releases}
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(_known().items()) if key in wanted]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def nodes(package: str, version: str) -> dict[str, list[str]]:
+    """Test file -> ids of its tests that passed in every validation of the repaired source."""
+    release = _known().get(f"{package}=={version}")
+    if release is None:
+        raise EnvironmentFailure(f"the tests of {package} {version} were never validated: build the problem set")
+    return {file: [f"{file}::{name}" for name in names] for file, names in release.items()}

@@ -1,0 +1,106 @@
+"""Does a candidate hold up? Runs in boxes: the repaired source three times, the broken one twice, then both gates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakehouse.records import Problem
+from sandboxes.backends.base import Backend
+from sandboxes.problems.base import Kind, ToolCall
+from sandboxes.problems.swe.packages import Package
+from sandboxes.problems.swe.sources import pristine
+from sandboxes.problems.swe.testing import Failure, Report, run_fresh
+
+GOLD_RUNS = 3
+MOST_FAILING = 10
+LEAST_KEPT = 0.8  # share of all tests that must still pass on the broken source
+RUN_S = 60.0
+BROKEN_S = 20.0
+
+
+class Rejected(Exception):
+    """A candidate that makes no good problem; the text is the reason, one of few."""
+
+
+@dataclass(frozen=True)
+class Gold:
+    """What holds for a repaired release: its tests that passed every time, by file, in order."""
+
+    tests: Mapping[str, list[str]]
+    duration_s: float
+
+    @property
+    def all(self) -> list[str]:
+        return [node for nodes in self.tests.values() for node in nodes]
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """How a broken source shows: the tests that fail, the files they are in, what they said."""
+
+    fail_to_pass: tuple[str, ...]
+    test_files: tuple[str, ...]
+    failures: tuple[Failure, ...]
+    duration_s: float
+
+
+async def gold(backend: Backend, package: Package, version: str) -> Gold:
+    """Run a release's own tests on its own source; tests that do not always pass are left out."""
+    tree = pristine(package.name, version)
+    files = [path for path in tree if package.is_test(path)]
+    reports: list[Report] = []
+    for _ in range(GOLD_RUNS):
+        report = await run_fresh(backend, tree, package.paths, files, only=None, timeout_s=RUN_S)
+        if not report.complete:
+            raise Rejected("the tests of the release itself break off")
+        reports.append(report)
+    stable = [node for node in reports[0].outcomes if all(report.outcomes.get(node) == "P" for report in reports)]
+    tests: dict[str, list[str]] = {}
+    for node in sorted(stable):
+        tests.setdefault(node.partition("::")[0], []).append(node)
+    return Gold(tests, max(report.duration_s for report in reports))
+
+
+async def symptom(
+    backend: Backend, package: Package, tree: Mapping[str, bytes], gold: Gold, *, most: int = MOST_FAILING
+) -> Symptom:
+    """Run a broken tree twice. Rejected where no test notices, too many do, or the two runs differ."""
+    first = await _broken(backend, package, tree, list(gold.tests), gold.all)
+    failing = [node for node in gold.all if first.outcomes.get(node) != "P"]
+    if not failing:
+        raise Rejected("no test notices")
+    if len(failing) > most or len(failing) > (1 - LEAST_KEPT) * len(gold.all):
+        raise Rejected("too many tests fail")
+    files = tuple(file for file, nodes in gold.tests.items() if any(node in failing for node in nodes))
+    expected = [node for file in files for node in gold.tests[file]]
+    if len(expected) == len(failing):
+        raise Rejected("no test of these files still passes")
+    second = await _broken(backend, package, tree, list(files), expected)
+    if [node for node in expected if second.outcomes.get(node) != "P"] != failing:
+        raise Rejected("two runs differ")
+    return Symptom(tuple(failing), files, tuple(second.failures), round(second.duration_s, 3))
+
+
+async def _broken(
+    backend: Backend, package: Package, tree: Mapping[str, bytes], files: list[str], only: list[str]
+) -> Report:
+    report = await run_fresh(backend, tree, package.paths, files, only=only, timeout_s=BROKEN_S)
+    if report.timed_out:
+        raise Rejected("the tests do not end")
+    if not report.complete:
+        raise Rejected("the test run breaks off")
+    return report
+
+
+async def pass_gates(backend: Backend, kind: Kind, problem: Problem) -> None:
+    """The oracle's calls resolve the problem and doing nothing does not. Rejected otherwise."""
+    for calls, expected in ((kind.expert(problem), True), ((ToolCall("submit"),), False)):
+        environment = await kind.open(problem, backend)
+        try:
+            for call in calls:
+                seen = await environment.call(call.name, call.arguments)
+                if seen.is_error:
+                    raise Rejected("a call of the oracle fails")
+            if kind.solved(await environment.grade()) is not expected:
+                raise Rejected("the oracle does not solve it" if expected else "doing nothing solves it")
+        finally:
+            await environment.close()
