@@ -11,7 +11,9 @@ def training_set(lake: str | None, training_set_id: str) -> TrainingSet:
     with connect(lake) as connection:
         found = connection.execute("select * from training_sets where training_set_id = $1", [training_set_id]).pl()
     if found.is_empty():
-        raise LookupError(f"no training set {training_set_id!r} in this lake: `lakeloop query 'from training_sets'` lists them")
+        raise LookupError(
+            f"no training set {training_set_id!r} in this lake: `lakeloop query 'from training_sets'` lists them"
+        )
     return TrainingSet(**found.row(0, named=True))
 
 

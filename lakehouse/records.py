@@ -1,7 +1,7 @@
 """Record types: the narrow waist between the parts. One class per table row; `schema.py` derives the tables from them.
 
-Values are plain Python so that any layer can build them: JSON documents are kept as text (`str`), token lists as `list[int]`.
-A log-prob is the natural logarithm of the probability of the sampled token after temperature and truncation
+Values are plain Python so that any layer can build them: JSON documents are kept as text (`str`), token lists as
+`list[int]`. A log-prob is the natural logarithm of the probability of the sampled token after temperature and truncation
 (vLLM's `processed_logprobs`), in nats.
 """
 
@@ -91,7 +91,10 @@ class Problem(Record):
 
 
 class Dispatch(Record):
-    """The intent to run one episode, written before it starts. Remaining work = dispatches without an episode. Key: episode_id."""
+    """The intent to run one episode, written before it starts. Key: episode_id.
+
+    Remaining work = dispatches without an episode.
+    """
 
     episode_id: str
     run_id: str
@@ -140,9 +143,9 @@ class Call(Record):
     episode_id: str
     attempt_id: str
     call_index: int  # order of dispatch within the session
-    parent_call_id: str | None  # the longest earlier call whose prompt+completion ids are a true prefix of these prompt ids
+    parent_call_id: str | None  # the longest earlier call whose ids are a true prefix of these prompt ids
     segment: int  # 0 for the root chain; a new number where the chain forks
-    fork_reason: str | None  # root, retokenised, compaction, subagent, retry, other; None where the call continues its parent
+    fork_reason: str | None  # root, retokenised, compaction, subagent, retry, other; None: continues its parent
     prompt_token_ids: list[int]
     completion_token_ids: list[int]
     logprobs: list[float] | None  # one per completion token; None for demonstrations
@@ -188,7 +191,10 @@ class Evidence(Record):
 
 
 class Reward(Record):
-    """One judgement of one episode by one rubric version; append-only, the newest row per (episode_id, rubric, rubric_version) holds."""
+    """One judgement of one episode by one rubric version; append-only.
+
+    The newest row per (episode_id, rubric, rubric_version) holds.
+    """
 
     episode_id: str
     rubric: str
@@ -215,6 +221,12 @@ class TrainingSet(Record):
     ledger: str  # JSON: sampled = trained + masked(reason) + dropped(reason)
     digest: str  # over the rows, in order
     created_at: datetime
+
+    @property
+    def pinned_versions(self) -> dict[str, int]:
+        """Delta version of every input table."""
+        found: dict[str, int] = json.loads(self.table_versions)
+        return found
 
 
 class TrainingRow(Record):

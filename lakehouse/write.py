@@ -92,6 +92,21 @@ class Writer:
 
             return self._retried(table, commit)
 
+    def append_new(self, table: str, records: Sequence[Record], *, key: str) -> Appended:
+        """Append the records whose `key` column is not in the table yet: repeating it adds nothing."""
+        data = to_arrow(table, records)
+        check(table, data)
+        with store.exclusive(self.lake, table):
+
+            def commit(delta: DeltaTable) -> Appended:
+                there = delta.to_pyarrow_table(columns=[key])[key].combine_chunks()
+                fresh = data.filter(pc.invert(pc.is_in(data[key], value_set=there)))
+                if fresh.num_rows:
+                    _write(delta, fresh, _next_landing(delta))
+                return Appended(delta.version(), fresh.num_rows, skipped=fresh.num_rows < data.num_rows)
+
+            return self._retried(table, commit)
+
     def land(
         self,
         episodes: Sequence[Episode],

@@ -1,0 +1,148 @@
+"""`query`, `episodes`, `problems`, `notebook`: reading the lake."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+console = Console()
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts, one array of objects.")]
+
+episodes_app = typer.Typer(no_args_is_help=True, help="List episodes, or read one.")
+problems_app = typer.Typer(no_args_is_help=True, help="The problems models are trained and evaluated on.")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(rich_help_panel="Lake")(query)
+    app.command(rich_help_panel="Lake")(tables)
+    app.command(rich_help_panel="Lake")(notebook)
+    app.add_typer(episodes_app, name="episodes", rich_help_panel="Lake")
+    app.add_typer(problems_app, name="problems", rich_help_panel="Lake")
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="DuckDB SQL, such as 'from success_by_version'.")],
+    as_json: Json = False,
+    rows: Annotated[int, typer.Option(min=1, help="Rows shown in a table.")] = 50,
+) -> None:
+    """Query every table and view of the lake with SQL. `lakeloop tables` lists them."""
+    import duckdb
+
+    from lakehouse.query import query as run
+
+    try:
+        found = run(sql)
+    except duckdb.Error as error:
+        console.print(f"[red]error:[/red] {error}\n`lakeloop tables` lists what there is.", highlight=False)
+        raise typer.Exit(1) from None
+    if as_json:
+        typer.echo(json.dumps(found.to_dicts(), default=str, ensure_ascii=False))
+        return
+    table = Table(*found.columns)
+    for row in found.head(rows).iter_rows():
+        table.add_row(*map(_cell, row))
+    console.print(table)
+    if found.height > rows:
+        console.print(f"[dim]{found.height - rows} more rows: --rows or --json shows them[/dim]")
+
+
+def tables(as_json: Json = False) -> None:
+    """List the tables with their grain and the number of rows."""
+    from lakehouse import connect
+    from lakehouse.schema import TABLES
+
+    with connect() as connection:
+        listed = []
+        for name, spec in TABLES.items():
+            counted = connection.execute(f"select count(*) from {name}").fetchone()  # noqa: S608 - our own names
+            listed.append({"table": name, "rows": counted[0] if counted else 0, "grain": spec.grain})
+    if as_json:
+        typer.echo(json.dumps(listed))
+        return
+    table = Table("table", "rows", "grain")
+    for row in listed:
+        table.add_row(row["table"], f"{row['rows']:,}", row["grain"])
+    console.print(table)
+
+
+@episodes_app.command("list")
+def list_episodes(
+    run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 20,
+    as_json: Json = False,
+) -> None:
+    """The newest episodes."""
+    where = "" if run is None else "where run_id = '" + run.replace("'", "''") + "'"
+    sql = f"""
+        select episode_id, problem_id, purpose, status, model_version, n_calls, n_completion_tokens as tokens,
+            round(duration_s, 2) as seconds
+        from episodes {where} order by ended_at desc limit {limit}
+    """  # noqa: S608 - quoted above
+    query(sql, as_json=as_json, rows=limit)
+
+
+@episodes_app.command("show")
+def show_episode(episode_id: str, as_json: Json = False) -> None:
+    """A readable trajectory: turns, tool calls, rewards, weight versions."""
+    from dataclasses import asdict
+
+    from flows.cli.trajectory import render
+    from lakehouse.trajectory import trajectory
+
+    found = trajectory(None, episode_id)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), default=lambda v: v.model_dump(mode="json"), ensure_ascii=False))
+        return
+    console.print(render(found))
+
+
+@problems_app.command("load")
+def load_problems(
+    kinds: Annotated[list[str] | None, typer.Argument(help="Kinds to load. Default: all.")] = None,
+) -> None:
+    """Put the shipped problems into the lake; those already there stay as they are."""
+    from lakehouse.write import Writer
+    from sandboxes.problems.library import LOADERS, load
+
+    for kind in kinds or LOADERS:
+        added = Writer().append_new("problems", load(kind), key="problem_id")
+        console.print(f"{kind}: {added.rows} new problems")
+
+
+@problems_app.command("list")
+def list_problems(as_json: Json = False) -> None:
+    """Problems by kind, source and split, with how many passed both gates."""
+    query(
+        """
+        select kind, source, split, count(*) as problems, count_if(oracle_passed and null_failed) as gated,
+            round(avg(difficulty), 2) as difficulty
+        from problems group by all order by all
+        """,
+        as_json=as_json,
+        rows=100,
+    )
+
+
+def notebook(
+    headless: Annotated[bool, typer.Option(help="Do not open a browser.")] = False,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 2718,
+) -> None:
+    """Open the trajectories notebook on this lake."""
+    import os
+    import sys
+
+    from tasks.stack.settings import ROOT
+
+    command = [sys.executable, "-m", "marimo", "edit", str(ROOT / "notebooks" / "trajectories.py"), "--port", str(port)]
+    command += ["--host", "127.0.0.1", *(["--headless"] if headless else [])]
+    os.execv(sys.executable, command)  # noqa: S606 - the notebook server takes over this terminal
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if len(text) <= 120 else text[:117] + "..."

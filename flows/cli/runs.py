@@ -1,0 +1,119 @@
+"""Commands that run flows: the same flows and parameters as the deployments in the Prefect UI."""
+
+import argparse
+import asyncio
+import inspect
+import json
+import os
+from importlib import import_module
+from typing import Any
+
+import typer
+from rich.console import Console
+
+console = Console()
+
+FLOWS = {
+    "collect": "Roll out episodes and land them in the lake.",
+    "label": "Judge episodes by SQL rubrics.",
+    "train": "Select a training set and train on it.",
+    "release": "Register weights, deploy them with a proof, promote them.",
+    "reconcile": "Deploy the promoted version if another one is served.",
+    "evaluate": "Measure the served version on held-out problems.",
+    "improve": "Run rounds of collect, label, train and release.",
+    "maintain": "Merge the lake's small files.",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    from flows.cli.quickstart import quickstart
+
+    app.command(rich_help_panel="Loop")(quickstart)
+    for name, help_text in FLOWS.items():
+        app.command(
+            name,
+            help=help_text,
+            rich_help_panel="Loop",
+            add_help_option=False,  # the options are the flow's own parameters
+            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+        )(_command(name))
+
+
+def _command(name: str) -> Any:
+    def command(context: typer.Context) -> None:
+        run(name, context.args)
+
+    return command
+
+
+def run(name: str, arguments: list[str]) -> None:
+    """Run a flow with the options given, against the stack of this home folder, with progress; print its result as JSON."""
+    point_at_stack()
+    flow = getattr(import_module(f"flows.{name}"), name)
+    given = parse(flow, arguments)
+    from flows.cli.display import progress_display
+
+    with progress_display(console):
+        result = flow(**given)
+        if inspect.isawaitable(result):
+            result = asyncio.run(_awaited(result))
+    if result is not None:
+        typer.echo(json.dumps(_plain(result), indent=2, default=str))
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def point_at_stack() -> None:
+    """Make Prefect, MLflow and everything started from here speak to this home's stack. Before Prefect is imported."""
+    from tasks.stack import Settings
+
+    os.environ.update(Settings().environment())
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")  # the display tells; the UI has every line
+
+
+def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
+    """Options `--some-name VALUE` for each parameter of a flow; dictionaries and lists as JSON."""
+    schema = flow.parameters.model_dump()
+    parser = argparse.ArgumentParser(
+        prog=f"lakeloop {flow.name}",
+        description=inspect.getdoc(flow.fn).partition("\nArgs:")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, about in schema["properties"].items():
+        default = about.get("default")
+        note = "" if default is None else f" [{json.dumps(default)}]"
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            default=argparse.SUPPRESS,
+            required=name in schema.get("required", []),
+            help=((about.get("description") or "") + note).replace("%", "%%"),
+            metavar=_metavar(about),
+        )
+    given = vars(parser.parse_args(arguments))
+    return {name: _value(name, text, parser) for name, text in given.items()}
+
+
+def _metavar(about: dict[str, Any]) -> str:
+    if "enum" in about:
+        return "|".join(map(str, about["enum"]))
+    kinds = [about.get("type"), *(option.get("type") for option in about.get("anyOf", []))]
+    return {"object": "JSON", "array": "JSON"}.get(next((k for k in kinds if k), ""), "VALUE")
+
+
+def _value(name: str, text: str, parser: argparse.ArgumentParser) -> Any:
+    """JSON where it looks like JSON, else the text; the flow's own validation does the rest."""
+    if text[:1] in "{[":
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            parser.error(f"--{name.replace('_', '-')}: not JSON: {error}")
+    return None if text == "null" else text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value

@@ -1,0 +1,93 @@
+"""Collect: problems become episodes in the lake."""
+
+import asyncio
+from collections import Counter
+from typing import Annotated, Literal
+from uuid import uuid4
+
+from prefect import flow
+from prefect.artifacts import acreate_table_artifact
+from pydantic import BaseModel, Field
+
+from lakehouse.records import Split
+from sandboxes.agents import Sampling
+from tasks.land import land
+from tasks.progress import Progress
+from tasks.rollout import Draw, Play, dispatch, load_problems, roll_out, shards
+
+
+class Collected(BaseModel):
+    """What a run left in the lake."""
+
+    run_id: str
+    landed: int
+    skipped: int
+    statuses: dict[str, int]
+
+
+@flow(name="collect", flow_run_name="collect-{purpose}", log_prints=True)
+async def collect(
+    problems: dict[str, int] | None = None,
+    samples: Annotated[int, Field(ge=1)] = 8,
+    split: Split = "train",
+    agent: Literal["policy", "expert", "null"] = "policy",
+    purpose: str = "train",
+    seed: int = 0,
+    max_difficulty: Annotated[float, Field(ge=0, le=1)] = 1.0,
+    temperature: Annotated[float, Field(ge=0)] = 1.0,
+    max_tokens: Annotated[int, Field(ge=1)] = 96,
+    max_turns: Annotated[int, Field(ge=1)] = 6,
+    backend: Literal["auto", "docker", "bubblewrap"] = "auto",
+    concurrency: Annotated[int, Field(ge=1)] = 24,
+    shard_size: Annotated[int, Field(ge=1)] = 64,
+    deadline_s: Annotated[float, Field(gt=0)] = 300,
+    run_id: str | None = None,
+) -> Collected:
+    """Roll out episodes of each problem and land them. Run again with the same run id, it does what is missing.
+
+    Args:
+        problems: How many problems of each kind. Default: 16 search, 4 swe.
+        samples: Episodes per problem: the size of a group.
+        split: Problems to train on, or held-out ones.
+        agent: Who acts: the model (policy), the oracle (expert), or nobody (null).
+        purpose: What for, as the lake will say: train, demonstration, eval:...
+        seed: Another seed draws other problems.
+        max_difficulty: Curriculum: only problems up to this difficulty, 0 to 1.
+        temperature: Sampling temperature of the model.
+        max_tokens: Tokens per model call.
+        max_turns: Model calls per episode.
+        backend: Where code runs. auto: Docker if an engine answers, else bubblewrap.
+        concurrency: Episodes at a time.
+        shard_size: Episodes per Prefect task; they land together.
+        deadline_s: Seconds an episode may take.
+        run_id: Name an interrupted run to continue it.
+    """
+    wanted = problems or {"search": 16, "swe": 4}
+    draw = Draw(
+        run_id=run_id or f"run-{uuid4().hex[:12]}",
+        problems=wanted,
+        split=split,
+        samples=samples,
+        agent=agent,
+        purpose=purpose,
+        seed=seed,
+        max_difficulty=max_difficulty,
+    )
+    sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
+    play = Play(sampling, backend, concurrency, deadline_s)
+    await load_problems(list(wanted))
+    todo, known = dispatch(draw)
+    progress = await Progress.begin(f"collecting {purpose}", len(todo))
+    statuses: Counter[str] = Counter()
+    landed = skipped = 0
+    for number, shard in enumerate(shards(todo, shard_size)):
+        results = await roll_out.with_options(task_run_name=f"shard-{number}")(shard, known, play, progress)
+        done = await asyncio.to_thread(land, results)
+        landed, skipped = landed + done.episodes, skipped + len(done.skipped)
+        statuses.update(result.episode.status for result in results)
+    await acreate_table_artifact(
+        key="episodes",
+        table=[{"status": status, "episodes": count} for status, count in sorted(statuses.items())],
+        description=f"Run {draw.run_id}: {landed} episodes landed",
+    )
+    return Collected(run_id=draw.run_id, landed=landed, skipped=skipped, statuses=dict(statuses))

@@ -1,0 +1,100 @@
+"""Train: labelled episodes become a training set, and a training set becomes weights."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+from uuid import uuid4
+
+from prefect import flow
+from prefect.artifacts import acreate_link_artifact
+from pydantic import BaseModel, Field
+
+from lakehouse.select import Selection
+from tasks.stack.settings import Settings
+from tasks.train import choose_rows, fit, starting_point
+from tasks.training.config import TrainConfig
+from tasks.training.recipes import RECIPES
+
+
+class Trained(BaseModel):
+    """New weights and what they were made from."""
+
+    folder: Path
+    parent: int
+    training_set_id: str
+    mlflow_run_id: str
+    rows: int
+    metrics: dict[str, float]
+
+
+@flow(name="train", flow_run_name="train-{objective}", log_prints=True)
+async def train(
+    objective: Literal["sft", "grpo"] = "grpo",
+    run_ids: list[str] | None = None,
+    rubrics: list[str] | None = None,
+    filter: str | None = None,
+    parent: int | None = None,
+    max_staleness: Annotated[int, Field(ge=0)] = 1,
+    learning_rate: Annotated[float, Field(gt=0)] | None = None,
+    epochs: Annotated[int, Field(ge=1)] | None = None,
+    minibatch: Annotated[int, Field(ge=1)] | None = None,
+    ranks: Annotated[int, Field(ge=1)] = 2,
+    seed: int = 0,
+    deadline_s: Annotated[float, Field(gt=0)] = 3600,
+) -> Trained:
+    """Select rows, write the training set, run the trainer. The weights are not yet registered: that is `release`.
+
+    Args:
+        objective: sft learns from demonstrations, grpo from groups of samples.
+        run_ids: Runs to select from. Default: all.
+        rubrics: Rubrics with their versions. Default: search@1 and swe@1.
+        filter: A file of lakehouse/sql/filters. Default: the objective's own.
+        parent: Version to start from. Default: the promoted one.
+        max_staleness: How many versions an episode may be behind the parent.
+        learning_rate: Default: the recipe's.
+        epochs: Passes over the rows. Default: the recipe's.
+        minibatch: Rows per optimiser step. Default: the recipe's.
+        ranks: Processes under torchrun.
+        seed: Order of the rows.
+        deadline_s: Seconds the trainer may take.
+    """
+    start, model = starting_point(parent)
+    selected = await choose_rows(
+        Selection(
+            objective=objective,
+            rubrics=rubrics or ["search@1", "swe@1"],
+            filter=filter or objective,
+            run_ids=run_ids or [],
+            policy_version=start,
+            max_staleness=max_staleness,
+        )
+    )
+    settings = Settings()
+    work = settings.home.runs / f"{objective}-{uuid4().hex[:12]}"
+    asked = {"learning_rate": learning_rate, "epochs": epochs, "minibatch": minibatch}
+    config = TrainConfig.model_validate(
+        RECIPES[objective]
+        | {name: value for name, value in asked.items() if value is not None}
+        | {
+            "objective": objective,
+            "model": model,
+            "rows": work / "rows.parquet",
+            "output": work / "model",
+            "work": work / "work",
+            "policy_version": start,
+            "ranks": ranks,
+            "seed": seed,
+            "mlflow": {"tracking_uri": settings.mlflow_url, "experiment": "lakeloop", "run_name": work.name},
+        }
+    )
+    fitted = await fit(selected.training_set_id, config, deadline_s)
+    await acreate_link_artifact(
+        key="mlflow-run", link=f"{settings.mlflow_url}/#/runs/{fitted.mlflow_run_id}", link_text=f"MLflow: {work.name}"
+    )
+    return Trained(
+        folder=fitted.folder,
+        parent=start,
+        training_set_id=selected.training_set_id,
+        mlflow_run_id=fitted.mlflow_run_id,
+        rows=selected.rows,
+        metrics=fitted.metrics,
+    )

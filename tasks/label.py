@@ -1,0 +1,19 @@
+"""Label: the Prefect task that judges episodes by a rubric."""
+
+from collections.abc import Sequence
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from lakehouse.label import Labelled, label
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2, task_run_name="judge {rubric}")
+def judge(rubric: str, run_ids: Sequence[str]) -> Labelled:
+    """Judge the episodes of these runs (all runs when empty) of the rubric's kind of problem."""
+    where = f"run_id in ({', '.join(map(_quoted, run_ids))})" if run_ids else "true"
+    return label(None, rubric, where=where)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

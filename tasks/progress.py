@@ -1,0 +1,55 @@
+"""Progress of long work: a Prefect progress artifact in the UI, and whoever listens on the console."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from uuid import UUID
+
+from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
+
+Listener = Callable[[str, int, int], None]  # what is being done, units done, units in all
+
+listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+UPDATE_S = 2.0  # an artifact update is a request to the server
+
+
+@contextmanager
+def listening(to: Listener) -> Iterator[None]:
+    """Have every Progress below report to `to` as well."""
+    token = listener.set(to)
+    try:
+        yield
+    finally:
+        listener.reset(token)
+
+
+class Progress:
+    """Counts units of one piece of work. Create it with `begin`, inside a flow or a task."""
+
+    def __init__(self, what: str, total: int, artifact: UUID) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._artifact = artifact
+        self._updated = time.monotonic()
+
+    @classmethod
+    async def begin(cls, what: str, total: int) -> "Progress":
+        artifact = await acreate_progress_artifact(progress=0.0, description=what)
+        assert isinstance(artifact, UUID)
+        progress = cls(what, total, artifact)
+        progress._tell()
+        return progress
+
+    async def advance(self, units: int = 1) -> None:
+        self.done = min(self.total, self.done + units)
+        self._tell()
+        finished = self.done == self.total
+        if finished or time.monotonic() - self._updated > UPDATE_S:
+            self._updated = time.monotonic()
+            await aupdate_progress_artifact(self._artifact, progress=100.0 * self.done / max(1, self.total))
+
+    def _tell(self) -> None:
+        to = listener.get()
+        if to is not None:
+            to(self.what, self.done, self.total)

@@ -1,0 +1,115 @@
+"""Release: the Prefect tasks that register a version, deploy it with a proof and move the alias."""
+
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+from prefect import task
+from prefect.artifacts import create_link_artifact, create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from lakehouse.export import training_set
+from lakehouse.records import Deployment, ModelVersion, now
+from lakehouse.write import Writer
+from tasks.registry.versions import CHAMPION, Lineage, Registry
+from tasks.serving.deploy import deploy
+from tasks.serving.engine import Engine
+from tasks.stack.settings import ROOT, Settings
+
+
+class NotDeployed(RuntimeError):
+    """The engine does not provably serve the version."""
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+def register(
+    folder: Path, *, stage: str, parent: int | None, training_set_id: str | None, mlflow_run_id: str | None
+) -> int:
+    """Register weights in MLflow and in the lake, with everything they were made from; the version number."""
+    settings = Settings()
+    lineage = Lineage(stage=stage, parent=parent, commit=commit())
+    if training_set_id:
+        known = training_set(None, training_set_id)
+        lineage = lineage.model_copy(
+            update={
+                "training_set": training_set_id,
+                "rubrics": known.rubrics,
+                "lake_versions": known.pinned_versions,
+            }
+        )
+    registry = Registry(settings.mlflow_url)
+    name = settings.model_name
+    version = registry.register(name, folder, lineage=lineage, run_id=mlflow_run_id)
+    held = registry.version(name, version)
+    record = ModelVersion(
+        name=name,
+        version=version,
+        parent_version=parent,
+        training_set_id=training_set_id,
+        mlflow_run_id=held.run_id,
+        weights_path=str(held.weights_path),
+        weights_digest=held.weight_digest,
+        stage=stage,
+        commit=lineage.commit or "",
+        created_at=now(),
+    )
+    Writer().append("model_versions", [record], transaction=f"model-version/{name}/{version}")
+    create_link_artifact(
+        key="model-version",
+        link=f"{settings.mlflow_url}/#/models/{name}/versions/{version}",
+        link_text=f"{name} version {version} ({stage})",
+    )
+    return version
+
+
+@task(cache_policy=NO_CACHE)
+def serve(version: int) -> None:
+    """Reload the engine to a version, prove it, and write the deployment down whatever comes out. NotDeployed if no proof."""
+    settings = Settings()
+    registry = Registry(settings.mlflow_url)
+    folder = registry.intact(settings.model_name, version)
+    with Engine(settings.engine) as engine:
+        proof = deploy(engine, folder, version)
+    record = Deployment(
+        deployment_id=f"dp-{uuid4().hex[:16]}",
+        name=settings.model_name,
+        version=version,
+        engine_url=settings.engine,
+        proof=proof.model_dump_json(),
+        accepted=proof.passed,
+        reason=proof.reason,
+        deployed_at=now(),
+    )
+    Writer().append("deployments", [record])
+    create_markdown_artifact(
+        key="weight-sync-proof",
+        markdown=f"**{settings.model_name} version {version}**: {proof.reason} ({proof.tokens} tokens)",
+    )
+    if not proof.passed:
+        raise NotDeployed(f"{settings.model_name} version {version} is not proven on {settings.engine}: {proof.reason}")
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+def promote(version: int) -> None:
+    """Move the alias `champion` to a version."""
+    settings = Settings()
+    Registry(settings.mlflow_url).promote(settings.model_name, version)
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+def compare_promoted() -> tuple[int | None, int]:
+    """The version the alias `champion` points at, and the version the engine serves."""
+    settings = Settings()
+    with Engine(settings.engine) as engine:
+        return Registry(settings.mlflow_url).promoted(settings.model_name, CHAMPION), engine.served_version()
+
+
+def commit() -> str | None:
+    """The commit of this checkout, None outside of one."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

@@ -1,0 +1,145 @@
+"""Train: the Prefect tasks that select a training set and run the trainer on it."""
+
+import asyncio
+import json
+import os
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from prefect import get_run_logger, task
+from prefect.artifacts import acreate_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from lakehouse.export import export_rows
+from lakehouse.select import Selected, Selection, select
+from tasks.progress import Progress
+from tasks.registry.versions import Registry, RegistryError
+from tasks.stack.settings import Settings
+from tasks.training.config import TrainConfig, launch_command
+from tasks.training.folder import SUMMARY
+
+POLL_S = 0.5
+
+
+class TrainingFailed(RuntimeError):
+    """The trainer ended without a checkpoint; the message holds its last lines."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished training run."""
+
+    folder: Path
+    mlflow_run_id: str
+    metrics: dict[str, float]  # of the last step
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+def starting_point(parent: int | None) -> tuple[int, Path]:
+    """The version to train from (the promoted one by default) and the folder of its weights, checked by digest."""
+    settings = Settings()
+    registry = Registry(settings.mlflow_url)
+    version = parent if parent is not None else registry.promoted(settings.model_name)
+    if version is None:
+        raise RegistryError(f"nothing is promoted for {settings.model_name}: name a parent version, or release one")
+    return version, registry.intact(settings.model_name, version)
+
+
+@task(cache_policy=NO_CACHE)
+async def choose_rows(selection: Selection) -> Selected:
+    """Write the training set, and a table that says what became of every sampled token."""
+    selected = await asyncio.to_thread(select, None, selection)
+    ledger = selected.ledger
+    rows = [{"tokens": ledger.sampled, "what": "sampled"}, {"tokens": ledger.trained, "what": "trained"}]
+    rows += [{"tokens": n, "what": f"masked: {reason}"} for reason, n in ledger.masked.items()]
+    rows += [{"tokens": n, "what": f"dropped: {reason}"} for reason, n in ledger.dropped.items()]
+    await acreate_table_artifact(
+        key="token-ledger", table=rows, description=f"Training set {selected.training_set_id}: every sampled token"
+    )
+    return selected
+
+
+@task(cache_policy=NO_CACHE)
+async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> Fitted:
+    """Export the rows and run the trainer to its end. TrainingFailed with its last lines, or after `deadline_s`."""
+    await asyncio.to_thread(export_rows, None, training_set_id, config.rows)
+    config_file = config.work_folder / "config.json"
+    config_file.parent.mkdir(parents=True, exist_ok=True)
+    config_file.write_text(config.model_dump_json(indent=2))
+    process = await asyncio.create_subprocess_exec(
+        *launch_command(config_file, config.ranks), stdout=PIPE, stderr=STDOUT, env=trainer_environment()
+    )
+    last: deque[str] = deque(maxlen=40)
+    try:
+        async with asyncio.timeout(deadline_s):
+            await asyncio.gather(_read(process, last), _follow(process, config))
+    except TimeoutError:
+        raise TrainingFailed(
+            f"the trainer took longer than {deadline_s:.0f} s; its last lines:\n" + "\n".join(last)
+        ) from None
+    finally:
+        await _end(process)
+    if process.returncode != 0:
+        raise TrainingFailed(f"the trainer ended with status {process.returncode}; its last lines:\n" + "\n".join(last))
+    return _fitted(config)
+
+
+def trainer_environment() -> dict[str, str]:
+    """The trainer's environment. Freed memory is kept: giving large tensors back to the system and asking for them again
+    at every step costs more than the arithmetic of a small model."""
+    return os.environ | {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 36),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+async def _read(process: Process, last: deque[str]) -> None:
+    assert process.stdout is not None
+    log = get_run_logger()
+    async for raw in process.stdout:
+        line = raw.decode(errors="replace").rstrip()
+        last.append(line)
+        log.debug(line)
+
+
+async def _follow(process: Process, config: TrainConfig) -> None:
+    """Turn the trainer's metrics into progress until it ends."""
+    progress: Progress | None = None
+    while process.returncode is None:
+        plan, done = _steps(config)
+        if plan and progress is None:
+            progress = await Progress.begin(f"training {config.objective}", plan)
+        if progress is not None and done > progress.done:
+            await progress.advance(done - progress.done)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), POLL_S)
+
+
+def _steps(config: TrainConfig) -> tuple[int, int]:
+    """Optimiser steps planned and done; (0, 0) before the first."""
+    try:
+        lines = (config.work_folder / "metrics.jsonl").read_text().splitlines()
+        latest = json.loads(lines[-1])
+    except (FileNotFoundError, IndexError, ValueError):
+        return 0, 0
+    return int(latest.get("steps_planned", 0)), int(latest["step"])
+
+
+async def _end(process: Process) -> None:
+    """Leave no trainer behind when the flow is cancelled."""
+    if process.returncode is None:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 10)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def _fitted(config: TrainConfig) -> Fitted:
+    summary = json.loads((config.output / SUMMARY).read_text())
+    return Fitted(config.output, summary["mlflow_run"] or "", summary["last_step"])
