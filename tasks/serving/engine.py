@@ -93,7 +93,7 @@ class Engine:
         try:
             self._call("POST", "/collective_rpc", json=body, timeout=deadline_s + 5)
         except EngineError:
-            self.label(UNKNOWN_VERSION)
+            self.distrust()
             raise
         self.label(version)
         # Without `reset_running_requests` this is refused while any request is in flight.
@@ -101,7 +101,7 @@ class Engine:
             "POST", "/reset_prefix_cache", params={"reset_running_requests": "true"}, timeout=deadline_s
         )
         if not answer.get("success"):
-            self.label(UNKNOWN_VERSION)
+            self.distrust()
             raise EngineError(
                 f"the engine at {self.url} kept caches of the old weights (/reset_prefix_cache: {answer})"
             )
@@ -109,6 +109,10 @@ class Engine:
     def label(self, version: int) -> None:
         """Say which version the served weights are. `reload` does this by itself."""
         self._call("POST", "/update_weight_version", json={"new_version": str(version)})
+
+    def distrust(self) -> None:
+        """Say that nobody knows which weights are served, so that nothing sampled from them is trained on."""
+        self.label(UNKNOWN_VERSION)
 
     def _resume(self) -> None:
         """A paused engine looks alive and answers nothing, so this is tried more than once."""

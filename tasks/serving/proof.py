@@ -15,23 +15,12 @@ from pydantic import BaseModel, ConfigDict
 
 from tasks.serving.engine import Engine
 from tasks.serving.errors import ProbeError
-from tasks.training.folder import PROBE
 
 Scores = list[list[float]]  # per sequence the log-probs of its tokens after the first, in nats
 
 MEAN_BOUND = 2e-3  # nats; measured on float32: 1e-6 for tiny, 1e-5 for SmolLM2
 MAX_BOUND = 2e-2
 CLEAR = 3.0  # how many times farther from the old weights than from the new ones is "moved"
-
-
-class Probe(BaseModel):
-    """One sequence of a probe, as the trainer leaves it beside the weights. Log-probs are those of `token_ids[1:]`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    token_ids: list[int]
-    logprobs: list[float]  # under the new weights
-    previous_logprobs: list[float]  # under the weights training began with
 
 
 class Proof(BaseModel):
@@ -47,12 +36,6 @@ class Proof(BaseModel):
     mean_movement: float | None  # served against served before; None when there was no version before
     passed: bool
     reason: str  # one sentence, for people
-
-
-def probes(folder: Path) -> list[Probe]:
-    """The probe the trainer left in a weights folder; empty for weights that were not trained here."""
-    file = folder / PROBE
-    return [Probe.model_validate(one) for one in json.loads(file.read_text())] if file.is_file() else []
 
 
 def served(engine: Engine, sequences: Sequence[Sequence[int]]) -> Scores:

@@ -1,4 +1,7 @@
-"""Settings of the local stack: environment variables with the prefix `LAKELOOP_`, each with a working default."""
+"""Settings of the local stack: environment variables with the prefix `LAKELOOP_`, each with a working default.
+
+What `up` was given is remembered in the home folder until `down`, so that a command in another terminal finds the same stack.
+"""
 
 import os
 import sys
@@ -6,7 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    JsonConfigSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from lakehouse.home import Home, home
 
@@ -33,6 +41,25 @@ class Settings(BaseSettings):
     max_model_len: int = Field(default=2048, ge=16)  # tokens
     prefect_database: str | None = None  # "postgresql+asyncpg://..."; default SQLite in the home folder
     mlflow_database: str | None = None  # "postgresql://..."; default SQLite in the home folder
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, JsonConfigSettingsSource(settings_cls, json_file=_remembered())
+
+    def remember(self) -> None:
+        """Keep these settings for later commands in the same home folder."""
+        _remembered().write_text(self.model_dump_json(indent=1, exclude_defaults=True))
+
+    @staticmethod
+    def forget() -> None:
+        _remembered().unlink(missing_ok=True)
 
     @field_validator("engine_url")
     @classmethod
@@ -91,3 +118,7 @@ class Settings(BaseSettings):
             "DO_NOT_TRACK": "1",  # Prefect's and vLLM's clients heed this one
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         }
+
+
+def _remembered() -> Path:
+    return home().root / "stack.json"

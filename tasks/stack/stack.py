@@ -50,7 +50,9 @@ def up(settings: Settings, on_progress: Progress = lambda *_: None) -> list[Stat
     """
     with _alone(settings):
         folder = None if settings.engine_url else models.resolve(settings.model, settings.home)
-        return _Start(settings, plan(settings, folder), on_progress).run()
+        states = _Start(settings, plan(settings, folder), on_progress).run()
+        settings.remember()
+        return states
 
 
 def down(settings: Settings) -> list[str]:
@@ -58,6 +60,7 @@ def down(settings: Settings) -> list[str]:
     ended = []
     for names in (["watcher", "deployments", "worker"], ["gateway", "engine"], ["mlflow", "prefect"]):
         ended += processes.stop(names, settings.home)
+    settings.forget()
     return ended
 
 
