@@ -152,8 +152,8 @@ class Calls:
         )
         if ids is None:
             raise BadRequest(
-                "this demonstration cannot be tokenised: with it the template renders the turns before it differently, or ends"
-                "  the turn differently; content that begins with a line break is one cause",
+                "this demonstration cannot be tokenised: with it the template renders the turns before it differently, "
+                "or ends the turn differently; content that begins with a line break is one cause",
                 param="demonstration",
             )
         return ids

@@ -38,7 +38,13 @@ class GatewayClient:
         self.base_url = base_url.rstrip("/")
         self._operator_key = operator_key
         limits = httpx.Limits(max_connections=256, max_keepalive_connections=64)
-        self._http = httpx.AsyncClient(base_url=self.base_url, timeout=timeout_s, limits=limits, trust_env=False)
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            timeout=timeout_s,
+            limits=limits,
+            trust_env=False,
+            verify=self.base_url.startswith("https"),
+        )
 
     @property
     def openai_base_url(self) -> str:

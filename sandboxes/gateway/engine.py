@@ -66,7 +66,11 @@ class Engine:
         self.model = model
         limits = httpx.Limits(max_connections=1024, max_keepalive_connections=256)
         self._http = httpx.AsyncClient(
-            base_url=self.url, limits=limits, timeout=httpx.Timeout(deadline_s, connect=5.0), trust_env=False
+            base_url=self.url,
+            limits=limits,
+            timeout=httpx.Timeout(deadline_s, connect=5.0),
+            trust_env=False,
+            verify=self.url.startswith("https"),
         )
         self._facts: tuple[float, Facts] | None = None
         self._asking = asyncio.Lock()

@@ -25,9 +25,9 @@ async def read(
     engine: Engine, conversation: Conversation, prompt: list[int], completion: Completion, *, logprobs: bool
 ) -> Reply:
     """The reply that a completion says. EngineTrouble only where the engine is gone."""
-    message, resolved = await _message(engine, conversation, prompt, completion, logprobs=logprobs)
-    malformed = not well_formed(message)
-    if malformed:
+    message, resolved = await _parsed(engine, conversation, prompt, completion, logprobs=logprobs)
+    malformed = message is None or not well_formed(message)
+    if message is None or malformed:
         message = {"role": "assistant", "content": await engine.detokenize(shown(completion))}
     if isinstance(completion.stop_reason, str):
         message = {**message, "content": before_stop(message.get("content") or "", completion.stop_reason)}
@@ -62,18 +62,18 @@ def well_formed(message: Message) -> bool:
     return True
 
 
-async def _message(
+async def _parsed(
     engine: Engine, conversation: Conversation, prompt: list[int], completion: Completion, *, logprobs: bool
-) -> tuple[Message, dict[str, Any] | None]:
+) -> tuple[Message | None, dict[str, Any] | None]:
+    """The engine's reading of the completion, or None where its parser chokes."""
     ids = shown(completion)
     if not ids:  # only an end-of-turn token: derender refuses an empty list
         return {"role": "assistant", "content": ""}, {"content": []} if logprobs else None
     raw = completion.raw_logprobs[: len(ids)] if logprobs else None
     try:
         choice = await engine.derender(ids, prompt, conversation, raw)
-    except (EngineRefused, EngineTrouble):
-        # The parser choked, or the engine is gone; in the second case this raises again.
-        return {"role": "assistant", "content": await engine.detokenize(ids)}, None
+    except (EngineRefused, EngineTrouble):  # or the engine is gone: then the next request to it says so
+        return None, None
     return _plain(choice["message"]), choice.get("logprobs") if logprobs else None
 
 

@@ -100,7 +100,7 @@ class Scripted:
         if failure == "500":
             return _refusal(500, "EngineDeadError: scripted", None)
         if failure == "hang":
-            await asyncio.sleep(3600)
+            await _gone(request)
         ids, finish, stop = self._sample(body["token_ids"], body["sampling_params"])
         choice = self._choice(ids, finish, stop, nan=failure == "nan")
         if body.get("stream"):

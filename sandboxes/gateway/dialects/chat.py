@@ -273,13 +273,12 @@ def _validated(raw: bytes) -> ChatRequest:
     try:
         return ChatRequest.model_validate(body)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"]) or "body"
-        text = f"Unknown parameter: '{where}'" if first["type"] == "extra_forbidden" else f"'{where}': {first['msg']}"
-        raise BadRequest(
-            f"{text} (served parameters: {', '.join(ChatRequest.model_fields)})" if len(first["loc"]) == 1 else text,
-            param=where,
-        ) from error
+        # Of a union's complaints the deepest is about the alternative that was meant.
+        worst = max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] == "extra_forbidden"))
+        where = ".".join(str(step) for step in worst["loc"] if "[" not in str(step)) or "body"
+        text = f"Unknown parameter: '{where}'" if worst["type"] == "extra_forbidden" else f"'{where}': {worst['msg']}"
+        served = f" (served parameters: {', '.join(ChatRequest.model_fields)})" if len(worst["loc"]) == 1 else ""
+        raise BadRequest(text + served, param=where) from error
 
 
 def _no_constant(name: str) -> None:

@@ -1,0 +1,91 @@
+"""A scripted engine and a gateway before it, both served over HTTP in the test's event loop."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI
+
+from lakehouse.records import Call
+from sandboxes.gateway.app import Gateway
+from sandboxes.gateway.client import GatewayClient, Session
+from sandboxes.gateway.listen import serving
+from sandboxes.gateway.scripted import Replies, Scripted
+from sandboxes.gateway.settings import Settings
+
+
+@dataclass
+class Stack:
+    """Gateway and engine, and short ways to use them."""
+
+    engine: Scripted
+    gateway: Gateway
+    url: str
+    client: GatewayClient
+    http: httpx.AsyncClient
+
+    @property
+    def model(self) -> str:
+        return self.engine.model
+
+    def openai(self, session: Session, *, max_retries: int = 0) -> AsyncOpenAI:
+        # The shared HTTP client saves each test a TLS context.
+        return AsyncOpenAI(
+            base_url=self.client.openai_base_url,
+            api_key=session.api_key,
+            max_retries=max_retries,
+            http_client=self.http,
+        )
+
+    async def rows(self, session: Session) -> list[Call]:
+        return await self.client.calls(session.session_id, episode_id="ep", attempt_id="at")
+
+    async def post(self, path: str, key: str, body: Any = None, **headers: str) -> httpx.Response:
+        headers = {
+            "Authorization": f"Bearer {key}",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        return await self.http.post(path, json=body, headers=headers)
+
+
+Start = Callable[..., AbstractAsyncContextManager[Stack]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """`async with start(replies, merge=True, max_sessions=2) as stack`: options go to the engine or the settings by name."""
+
+    @asynccontextmanager
+    async def starting(replies: Replies = ("hello there",), **options: Any) -> AsyncIterator[Stack]:
+        ours = {name: options.pop(name) for name in list(options) if name in Settings.model_fields}
+        engine = Scripted(replies, **options)
+        async with engine.serve() as engine_url:
+            gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=engine.model, **ours))
+            async with (
+                serving(gateway.app()) as url,
+                GatewayClient(url, gateway.operator_key) as client,
+                httpx.AsyncClient(base_url=url, timeout=30, verify=False) as http,
+            ):
+                yield Stack(engine, gateway, url, client, http)
+
+    return starting
+
+
+@pytest.fixture
+def tools() -> list[dict[str, Any]]:
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
+    return [{"type": "function", "function": {"name": "search", "description": "d", "parameters": parameters}}]
+
+
+@pytest.fixture
+def searching() -> dict[str, Any]:
+    """An assistant message with text and two tool calls."""
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "search", "arguments": f'{{"query": "the {what}"}}'}}
+        for n, what in enumerate(("é cake", "lake"))
+    ]
+    return {"role": "assistant", "content": "I look. ", "tool_calls": calls}
