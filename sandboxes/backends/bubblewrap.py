@@ -5,6 +5,7 @@ import os
 import shutil
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from contextlib import suppress
 
 from sandboxes.backends import cgroup, images
 from sandboxes.backends.base import BackendUnavailable, BoxSpec, Limits, RootFilesystem, SandboxError
@@ -80,9 +81,10 @@ def _box(process: Process, group: cgroup.Group, spec: BoxSpec) -> RunnerBox:
         await group.remove()
 
     async def why_gone() -> str:
+        with suppress(TimeoutError):  # the end of its output comes a moment before its own
+            await asyncio.wait_for(process.wait(), 2.0)
+        code = process.returncode
         killed = group.oom_kills()
-        _kill(process)
-        code = await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
         said = (await errors.read(4096)).decode(errors="replace").strip()
         return f"bubblewrap ended with status {code}, {killed} processes killed for memory. {said}".strip()
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -50,6 +51,7 @@ class RunnerBox:
         self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._gone: str | None = None
+        self._lease_end = time.monotonic() + spec.limits.lease_s
 
     async def prepare(self) -> None:
         """Say hello, set the lease, write the work tree. SandboxError when the box does not answer."""
@@ -130,7 +132,7 @@ class RunnerBox:
             except TimeoutError:
                 await self._give_up(f"no answer to {request['op']!r} within {timeout_s:.0f} s")
             except (OSError, asyncio.IncompleteReadError, ValueError) as error:
-                await self._give_up(f"{await self._why_gone()} (during {request['op']!r})", error)
+                await self._give_up(self._gone or await self._reason(request["op"]), error)
             except asyncio.CancelledError:  # the stream is out of step now
                 self._gone = "a call was cancelled"
                 await self.close()
@@ -140,6 +142,11 @@ class RunnerBox:
         if reply["kind"] == "missing":
             raise FileNotFoundError(reply["error"])
         raise ValueError(reply["error"])
+
+    async def _reason(self, op: str) -> str:
+        if time.monotonic() >= self._lease_end:
+            return f"its lease of {self._spec.limits.lease_s:.0f} s ended during {op!r}"
+        return f"{await self._why_gone()} (during {op!r})"
 
     async def _exchange(self, request: dict[str, Any], payload: bytes) -> tuple[Any, bytes]:
         self._writer.write(json.dumps({**request, "payload": len(payload)}).encode() + b"\n")

@@ -79,10 +79,9 @@ class Docker:
         try:
             attached = self._client.api.attach_socket(container.id, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             stream = socket.socket(fileno=os.dup(attached.fileno()))
-            attached.close()
-            attached._response.close()
+            attached._response.close()  # ours alone now: when it is closed, the box's stdin ends
             container.start()
-        except EngineError:
+        except BaseException:
             _remove(self._client, container.id)
             raise
         return container.id, stream
@@ -152,6 +151,8 @@ async def _demultiplex(frames: asyncio.StreamReader, output: asyncio.StreamReade
             else:
                 errors += data[:4096]
     except (asyncio.IncompleteReadError, OSError):
+        pass  # the container ended; whoever waits for an answer sees the end
+    finally:
         output.feed_eof()
 
 

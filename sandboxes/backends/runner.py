@@ -205,6 +205,8 @@ def attend(
                         pending = None
                 elif not streams[descriptor].drain(descriptor):
                     poll.unregister(descriptor)
+        if not channel.left():
+            os._exit(0)  # the lease is over, which is not the command's failure
         return True
     finally:
         os.close(exited)

@@ -1,0 +1,65 @@
+"""Both backends, started once for the run. A Docker engine is started where none answers and ended after."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandboxes.backends import prepare
+from sandboxes.backends.base import BackendUnavailable, BoxSpec
+from sandboxes.backends.client import RunnerBox
+from sandboxes.backends.docker import connect
+
+SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "docker-engine.sh"
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[None]:
+    try:
+        connect().close()
+    except BackendUnavailable as nothing:
+        if shutil.which("dockerd") is None:
+            pytest.skip(str(nothing))
+    else:
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="engine-")
+    started = subprocess.run([SCRIPT, "start", folder], capture_output=True, text=True, timeout=90)
+    if started.returncode != 0:
+        pytest.skip(started.stderr.strip())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", started.stdout.strip().splitlines()[-1].removeprefix("DOCKER_HOST="))
+        yield
+    subprocess.run([SCRIPT, "stop", folder], check=True, timeout=60)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("docker", marks=pytest.mark.docker),
+        pytest.param("bubblewrap", marks=pytest.mark.bubblewrap),
+    ],
+)
+def backend(request):
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+    try:
+        return prepare(request.param)
+    except BackendUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+async def box(backend) -> AsyncIterator[RunnerBox]:
+    started = await backend.start(BoxSpec(files={"pkg/__init__.py": b"", "pkg/core.py": b"ONE = 1\n"}))
+    yield started
+    await started.close()
+
+
+@pytest.fixture
+def client(docker_engine):
+    return connect()

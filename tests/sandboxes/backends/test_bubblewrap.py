@@ -1,0 +1,56 @@
+"""What only the bubblewrap backend does: it insists on a control group."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sandboxes.backends.base import BackendUnavailable
+from sandboxes.backends.bubblewrap import Bubblewrap
+
+pytestmark = pytest.mark.bubblewrap
+
+START = """
+import asyncio
+from sandboxes.backends.base import BackendUnavailable, BoxSpec
+from sandboxes.backends.bubblewrap import Bubblewrap
+
+async def main():
+    try:
+        box = await Bubblewrap().start(BoxSpec())
+    except BackendUnavailable as reason:
+        print("refused:", reason)
+        return
+    print((await box.exec(["echo", "a box"], timeout_s=20)).stdout.decode())
+    await box.close()
+
+asyncio.run(main())
+"""
+
+
+def start_without_cgroups(**environment: str) -> str:
+    """What a controller says that sees an empty, read-only folder where control groups should be."""
+    hide = 'mount -t tmpfs -o ro none /sys/fs/cgroup && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", hide, "sh", sys.executable, "-c", START]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def available():
+    try:
+        Bubblewrap().prepare()
+    except BackendUnavailable as reason:
+        pytest.skip(str(reason))
+    if os.geteuid() != 0:
+        pytest.skip("only root can hide the control groups")
+
+
+def test_without_a_control_group_no_box_starts():
+    assert start_without_cgroups().startswith("refused: bubblewrap boxes need a control group")
+
+
+def test_without_a_control_group_boxes_start_if_the_operator_says_so():
+    assert start_without_cgroups(LAKELOOP_ALLOW_NO_CGROUP="1") == "a box"
