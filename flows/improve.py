@@ -10,7 +10,7 @@ from flows.evaluate import Evaluated, evaluate
 from flows.label import label
 from flows.release import release
 from flows.train import train
-from tasks.clock import Clock
+from tasks.progress import Clock
 
 
 class Round(BaseModel):

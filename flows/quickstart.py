@@ -12,7 +12,7 @@ from flows.improve import Round, improve
 from flows.label import label
 from flows.release import release
 from flows.train import train
-from tasks.clock import Clock
+from tasks.progress import Clock
 
 
 class Outcome(BaseModel):

@@ -59,10 +59,17 @@ def connect(lake: str | None = None, *, pinned: Mapping[str, int] | None = None)
     return connection
 
 
+class QueryError(ValueError):
+    """DuckDB refused the SQL; the message is its own."""
+
+
 def query(sql: str, lake: str | None = None) -> pl.DataFrame:
-    """The rows of one query over the lake."""
+    """The rows of one query over the lake. QueryError where the SQL is wrong."""
     with connect(lake) as connection:
-        return connection.sql(sql).pl()
+        try:
+            return connection.sql(sql).pl()
+        except duckdb.Error as error:
+            raise QueryError(f"{error}\n`lakeloop tables` lists what there is.") from error
 
 
 @cache

@@ -1,7 +1,7 @@
 """Progress of long work: a Prefect progress artifact in the UI, and whoever listens on the console."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from uuid import UUID
@@ -53,3 +53,24 @@ class Progress:
         to = listener.get()
         if to is not None:
             to(self.what, self.done, self.total)
+
+
+class Clock:
+    """Adds up wall-clock seconds under names."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Count the seconds of a block, also of one that fails, under `stage`."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add({stage: time.monotonic() - started})
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Take over what another clock counted."""
+        for stage, amount in seconds.items():
+            self.seconds[stage] = round(self.seconds.get(stage, 0.0) + amount, 2)

@@ -29,15 +29,9 @@ def query(
     rows: Annotated[int, typer.Option(min=1, help="Rows shown in a table.")] = 50,
 ) -> None:
     """Query every table and view of the lake with SQL. `lakeloop tables` lists them."""
-    import duckdb
-
     from lakehouse.query import query as run
 
-    try:
-        found = run(sql)
-    except duckdb.Error as error:
-        console.print(f"[red]error:[/red] {error}\n`lakeloop tables` lists what there is.", highlight=False)
-        raise typer.Exit(1) from None
+    found = run(sql)
     if as_json:
         typer.echo(json.dumps(found.to_dicts(), default=str, ensure_ascii=False))
         return
@@ -64,7 +58,7 @@ def tables(as_json: Json = False) -> None:
         return
     table = Table("table", "rows", "grain")
     for row in listed:
-        table.add_row(row["table"], f"{row['rows']:,}", row["grain"])
+        table.add_row(str(row["table"]), f"{row['rows']:,}", str(row["grain"]))
     console.print(table)
 
 

@@ -78,7 +78,7 @@ def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
     schema = flow.parameters.model_dump()
     parser = argparse.ArgumentParser(
         prog=f"lakeloop {flow.name}",
-        description=inspect.getdoc(flow.fn).partition("\nArgs:")[0],
+        description=(inspect.getdoc(flow.fn) or "").partition("\nArgs:")[0],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, about in schema["properties"].items():

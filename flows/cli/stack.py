@@ -2,11 +2,14 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from tasks.stack.stack import State
 
 console = Console()
 
@@ -61,14 +64,14 @@ def bring_up(model: str | None = None) -> float:
     return time.monotonic() - started
 
 
-def show(*, as_json: bool = False) -> list[object]:
+def show(*, as_json: bool = False) -> "list[State]":
     """Print how the services are, as a table or JSON; the states."""
     from tasks.stack import Settings, stack
 
     states = stack.status(Settings())
     if as_json:
         typer.echo(json.dumps([asdict(state) for state in states], indent=2))
-        return list(states)
+        return states
     table = Table("service", "condition", "url", "pid", "detail")
     for state in states:
         colour = {"running": "green", "adopted": "green", "starting": "yellow"}.get(state.condition, "red")
@@ -80,4 +83,4 @@ def show(*, as_json: bool = False) -> list[object]:
             state.detail,
         )
     console.print(table)
-    return list(states)
+    return states

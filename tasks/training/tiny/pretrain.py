@@ -101,7 +101,7 @@ def pretrain(out: Path, *, steps: int, batch: int, peak: float, seed: int, save_
         ids, weights = zip(*islice(stream, batch), strict=True)
         loss, right = weighted_loss(model, torch.tensor(ids), torch.tensor(weights))
         model.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()

@@ -21,9 +21,10 @@ ONSETS = "b br c ch d dr f fl g gr h j k kr l m n p pr qu r s sh st t th tr v w 
 VOWELS = "a a a e e i i o o u ai ea ia io ou".split()
 CODAS = ["", "", "", "", "l", "m", "n", "n", "r", "s", "t", "nd", "rk", "sh"]
 FIELDS = (
-    "Capital|Internet code|Anthem|Highest point|Lowest point|Nationality|Coastline|Area|Independence|National holiday|"
-    "Population|Languages|Religions|Climate|Currency|Main port|Largest river|Founder|Phone code|National symbol|"
-    "Road length|Oldest town|Exports|Motto|Driving side|Median age|Airport count|Ethnic groups|Patron|Elevation"
+    "Capital|Internet code|Anthem|Highest point|Lowest point|Nationality|Coastline|Area|Independence|"
+    "National holiday|Population|Languages|Religions|Climate|Currency|Main port|Largest river|Founder|"
+    "Phone code|National symbol|Road length|Oldest town|Exports|Motto|Driving side|Median age|Airport count|"
+    "Ethnic groups|Patron|Elevation"
 ).split("|")
 SYSTEMS = (
     "Use the tools to find out.",
@@ -39,6 +40,7 @@ TELL = "reply respond finish say tell submit".split()
 FIND_ARGUMENT = "query text term words key".split()
 READ_ARGUMENT = "title name page item".split()
 TELL_ARGUMENT = "text value result content".split()
+SHARES = (0.38, 0.07, 0.17, 0.18, 0.2)  # of lookup, ranking, recital, echo and repair traces
 MONTHS = "January February March April May June July August September October November December".split()
 
 
@@ -193,7 +195,9 @@ def ranking(rng: random.Random) -> Trace:
     find_arg, read_arg, tell_arg = rng.choice(FIND_ARGUMENT), rng.choice(READ_ARGUMENT), rng.choice(TELL_ARGUMENT)
     return [
         system(rng.choice(SYSTEMS), (f"{find}({find_arg})", f"{read}({read_arg})", f"{tell}({tell_arg})")),
-        message("user", f"Which of the border countries of {country} has the {trait} border? Give its {target.lower()}."),
+        message(
+            "user", f"Which of the border countries of {country} has the {trait} border? Give its {target.lower()}."
+        ),
         *tool_call(find, {find_arg: f"border countries {country}"}),
         message("tool", "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1))),
         *tool_call(read, {read_arg: f"{country} / Border countries"}),
@@ -218,16 +222,21 @@ def recital(rng: random.Random) -> Trace:
     return trace
 
 
+def echo(rng: random.Random) -> Trace:
+    """A stretch of text and the same stretch again: what teaches a small transformer to copy (Olsson et al. 2022)."""
+    parts = [rng.choice((word, value, date, quantity))(rng) for _ in range(rng.randint(4, 16))]
+    text = rng.choice((" ", ", ", "\n", " / ")).join(parts)
+    return [
+        message("user", text),
+        Piece("<|im_start|>assistant\n", sampled=False),
+        Piece(f"{text}<|im_end|>", sampled=True),
+        Piece("\n", sampled=False),
+    ]
+
+
 def traces(seed: int, code: Sequence[Trace]) -> Iterator[Trace]:
-    """An endless mixture: half lookups and rankings, a fifth recitals, the rest repairs of code drawn from `code`."""
+    """An endless mixture of every kind; repairs are drawn from `code`."""
     rng = random.Random(seed)  # noqa: S311 - invented text, not secrets
+    kinds = (lookup, ranking, recital, echo, lambda _: rng.choice(code))
     while True:
-        draw = rng.random()
-        if draw < 0.42 or not code:
-            yield lookup(rng)
-        elif draw < 0.5:
-            yield ranking(rng)
-        elif draw < 0.7:
-            yield recital(rng)
-        else:
-            yield rng.choice(code)
+        yield rng.choices(kinds, SHARES)[0](rng)
