@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakehouse.records import Problem
+from pydantic import BaseModel, ConfigDict
+
+from lakehouse.records import Problem, digest
 from sandboxes.backends import choose
 from sandboxes.backends.base import Backend
 from sandboxes.problems.swe import drafts, pairs, spec, validate
@@ -22,7 +24,7 @@ from sandboxes.problems.swe.spec import Bug
 from sandboxes.problems.swe.validate import Gold, Rejected, Symptom
 
 HINTS = (3, 3, 3, 2, 3, 3, 1, 3, 3, 3, 0, 3)  # of a package's problems, in turn
-PER_PACKAGE = 36
+PER_PACKAGE = 24
 
 
 @dataclass
@@ -40,25 +42,40 @@ class Tally:
         return f"{kept} of {self.tried} kept, {per:.1f} s each; kept {dict(self.kept)}; rejected {dict(self.rejected)}"
 
 
+class Verdict(BaseModel):
+    """What a candidate came to, as the journal keeps it, so that a build that was stopped goes on where it was."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    seconds: float
+    problem: Problem | None
+    reason: str = ""
+
+
 class Builder:
     """Validates candidates one after the other. `problems` holds those that passed everything."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, out: Path, backend: Backend) -> None:
         self.backend = backend
         self.tally = Tally()
         self.problems: list[Problem] = []
         self._gold: dict[tuple[str, str], Gold] = {}
+        out.mkdir(parents=True, exist_ok=True)
+        self._journal = out / "journal.jsonl"
+        lines = self._journal.read_text().splitlines() if self._journal.exists() else []
+        self._known = {verdict.key: verdict for verdict in map(Verdict.model_validate_json, lines)}
 
     async def package(self, package: Package, number: int, seed: int) -> None:
         """Up to `number` procedural problems of one package."""
         gold = await self.gold(package, package.version)
         spread, kept = drafts.Spread(), 0
-        for bug in drafts.candidates(package, seed):
+        for bug in drafts.candidates(package, seed, gold.lines):
+            if kept == number:
+                break
             hint = HINTS[kept % len(HINTS)]
             # What cannot be read off the broken line is no exercise in reading it.
-            if kept == number or not spread.room(bug) or (hint == 3 and bug.kind in drafts.LOSSY):
-                if kept == number:
-                    return
+            if not spread.room(bug) or (hint == 3 and bug.kind in drafts.LOSSY):
                 continue
 
             async def draft(bug: Bug = bug, hint: int = hint) -> Problem:
@@ -66,7 +83,8 @@ class Builder:
                 symptom = await validate.symptom(self.backend, package, tree, gold)
                 return drafts.procedural(package, bug, symptom, hint=hint)
 
-            if await self._keep(package.name, draft):
+            key = digest(package.name, package.version, bug.model_dump_json(), str(hint))
+            if await self._keep(package.name, key, draft):
                 spread.add(bug)
                 kept += 1
 
@@ -82,7 +100,7 @@ class Builder:
                 raise Rejected("too few tests pass before and after")
             return drafts.pair(pair.layout, pair.old, pair.new, repair, symptom, pair.sentence)
 
-        await self._keep(f"{pair.package} (versions)", draft)
+        await self._keep(f"{pair.package} (versions)", digest(pair.package, pair.old, pair.new, pair.sentence), draft)
 
     async def gold(self, package: Package, version: str) -> Gold:
         """Validated once per release, and made known to grading."""
@@ -92,28 +110,40 @@ class Builder:
             spec.learn(package.name, version, self._gold[key].tests)
         return self._gold[key]
 
-    async def _keep(self, name: str, draft: Callable[[], Awaitable[Problem]]) -> bool:
-        """Whether a candidate held up; counts it either way."""
-        started = time.monotonic()
+    async def _keep(self, name: str, key: str, draft: Callable[[], Awaitable[Problem]]) -> bool:
+        """Whether a candidate held up, now or in an earlier build; counts it either way."""
+        verdict = self._known.get(key)
+        if verdict is None:
+            verdict = await self._judge(key, draft)
+            with self._journal.open("a") as journal:
+                journal.write(verdict.model_dump_json() + "\n")
         self.tally.tried += 1
+        self.tally.seconds += verdict.seconds
+        if verdict.problem is None:
+            self.tally.rejected[verdict.reason] += 1
+            return False
+        self.tally.kept[name] += 1
+        self.problems.append(verdict.problem)
+        print(f"{verdict.problem.problem_id}: {verdict.seconds:.1f} s", flush=True)
+        return True
+
+    async def _judge(self, key: str, draft: Callable[[], Awaitable[Problem]]) -> Verdict:
+        """Validate a candidate and put it through both gates."""
+        started = time.monotonic()
         try:
             problem = await draft()
             await validate.pass_gates(self.backend, KIND, problem)
         except Rejected as reason:
-            self.tally.rejected[str(reason)] += 1
-            return False
-        finally:
-            self.tally.seconds += time.monotonic() - started
-        self.problems.append(problem.model_copy(update={"oracle_passed": True, "null_failed": True}))
-        self.tally.kept[name] += 1
-        return True
+            return Verdict(key=key, seconds=time.monotonic() - started, problem=None, reason=str(reason))
+        passed = problem.model_copy(update={"oracle_passed": True, "null_failed": True})
+        return Verdict(key=key, seconds=time.monotonic() - started, problem=passed)
 
 
 def build(
     out: Path, *, per_package: int = PER_PACKAGE, packages: Sequence[str] = (), seed: int = 0, backend: str = "auto"
 ) -> Tally:
-    """Build and write `problems.jsonl` and `nodes.json` into a folder, after each package anew; rates and rejects."""
-    builder = Builder(choose(backend))
+    """Build and write `problems.jsonl` and `nodes.json` into a folder; rates and rejects. A stopped build goes on."""
+    builder = Builder(out, choose(backend))
     names = list(packages) or list(PACKAGES)
 
     async def work() -> None:

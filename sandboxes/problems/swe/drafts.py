@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lakehouse.records import Problem, digest, now
 from sandboxes.problems.swe import text
@@ -21,19 +21,17 @@ DIFFICULTY = {3: 0.2, 2: 0.5, 1: 0.6, 0: 0.8}  # by hint
 PAIR_DIFFICULTY = 0.9
 
 
-def candidates(package: Package, seed: int) -> Iterator[Bug]:
-    """Bugs of a package in a fixed random order that alternates between kinds and between files."""
+def candidates(package: Package, seed: int, ran: Mapping[str, Sequence[int]]) -> Iterator[Bug]:
+    """Bugs in the lines that a package's tests run, in a fixed random order that alternates between kinds and between files."""
     draw = random.Random(f"{seed} {package.name} {package.version}")  # noqa: S311 - a sample, not a secret
     kinds: dict[tuple[str, str], list[Bug]] = defaultdict(list)
     for path, content in pristine(package.name, package.version).items():
         if not package.may_break(path):
             continue
         source = content.decode()
-        lines = source.split("\n")
+        lines, reached = source.split("\n"), set(ran.get(path, ()))
         for found in mutations(source):
-            if len(lines[found.line - 1]) <= LONGEST_LINE and not found.function.rpartition(".")[2].startswith(
-                "__repr"
-            ):
+            if found.line in reached and len(lines[found.line - 1]) <= LONGEST_LINE:
                 kinds[found.kind, path].append(Bug(path=path, **vars(found)))
     for bugs in kinds.values():
         draw.shuffle(bugs)

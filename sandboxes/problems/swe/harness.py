@@ -1,6 +1,7 @@
 """Runs pytest inside a box. Sent there as text, run with `python3 -c`: imports the standard library and pytest only.
 
-Reads a request from stdin: {"nonce", "paths": [for sys.path], "files": [test files], "only": [node ids] or null}.
+Reads a request from stdin: {"nonce", "paths": [for sys.path], "files": [test files], "only": [node ids] or null,
+"trace": whether to tell which lines ran}.
 Writes one JSON line to the real stdout when pytest is done, and exits with pytest's own status.
 What tests print goes nowhere.
 """
@@ -60,6 +61,21 @@ class Recorder:
             self.failures.append({"node": node, "statement": statement[:LONGEST], "message": message[:LONGEST]})
 
 
+def trace(root: str) -> "dict[str, set[int]]":
+    """From now on note which lines below a folder run: path relative to it -> line numbers."""
+    seen: dict[str, set[int]] = {}
+
+    def note(frame: Any, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(root):
+            return None
+        seen.setdefault(name[len(root) :], set()).add(frame.f_lineno)
+        return note
+
+    sys.settrace(note)
+    return seen
+
+
 def main() -> None:
     request = json.load(sys.stdin)
     report = os.dup(1)
@@ -67,11 +83,13 @@ def main() -> None:
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
     sys.path[:0] = request["paths"]
+    lines = trace(str(Path.cwd()) + "/") if request["trace"] else {}
     recorder = Recorder(request["only"])
     here = str(Path.cwd())
     options = ["-c", os.devnull, "--rootdir", here, "--confcutdir", here, "--import-mode=importlib"]
     started = time.monotonic()
     status = int(pytest.main([*options, "-q", "-p", "no:cacheprovider", *request["files"]], plugins=[recorder]))
+    sys.settrace(None)
     names = request["only"] or sorted(recorder.outcomes)
     answer = {
         "nonce": request["nonce"],
@@ -80,6 +98,7 @@ def main() -> None:
         "names": None if request["only"] else names,
         "failures": recorder.failures,
         "slowest": recorder.slowest,
+        "lines": {name: sorted(numbers) for name, numbers in lines.items()},
         "duration_s": time.monotonic() - started,
     }
     os.write(report, (json.dumps(answer) + "\n").encode())

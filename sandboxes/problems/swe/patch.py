@@ -28,7 +28,9 @@ class Patch:
     def digest(self) -> str:
         """Over paths and contents: equal patches have equal digests."""
         parts = [
-            part for path in sorted(self.files) for part in (path, self.files[path] or b"", str(path in self.files))
+            part
+            for path in sorted(self.files)
+            for part in (path, self.files[path] or b"", str(self.files[path] is None))
         ]
         return digest(*parts)
 

@@ -44,6 +44,7 @@ class Report(BaseModel):
     timed_out: bool = False
     duration_s: float = 0.0
     slowest: tuple[float, str] = (0.0, "")
+    lines: dict[str, list[int]] = {}  # where asked for: path -> lines that ran
 
     @property
     def agrees(self) -> bool:
@@ -58,23 +59,35 @@ class Report(BaseModel):
 
 async def run_fresh(
     backend: Backend, tree: Mapping[str, bytes], paths: Sequence[str], files: Sequence[str], *,
-    only: Sequence[str] | None, timeout_s: float,
+    only: Sequence[str] | None, timeout_s: float, trace: bool = False,
 ) -> Report:  # fmt: skip
     """Run in a box of its own, gone afterwards. SandboxError where the box, not the code in it, failed."""
     box = await backend.start(BoxSpec(files=tree, limits=LIMITS))
     try:
-        return await run_in(box, paths, files, only=only, timeout_s=timeout_s)
+        return await run_in(box, paths, files, only=only, timeout_s=timeout_s, trace=trace)
     finally:
         await box.close()
 
 
 async def run_in(
-    box: Box, paths: Sequence[str], files: Sequence[str], *, only: Sequence[str] | None, timeout_s: float
+    box: Box,
+    paths: Sequence[str],
+    files: Sequence[str],
+    *,
+    only: Sequence[str] | None,
+    timeout_s: float,
+    trace: bool = False,
 ) -> Report:
     """Run test files (of them only the nodes in `only`, if given) in a box that holds the work tree."""
     nonce = secrets.token_hex(8)
     entries = [f"{WORKDIR}/{path}".rstrip("/.") for path in paths]
-    request = {"nonce": nonce, "paths": entries, "files": list(files), "only": None if only is None else list(only)}
+    request = {
+        "nonce": nonce,
+        "paths": entries,
+        "files": list(files),
+        "only": None if only is None else list(only),
+        "trace": trace,
+    }
     done = await box.exec(PYTHON, timeout_s=timeout_s, stdin=json.dumps(request).encode(), env=FIXED)
     if done.timed_out or done.exit_code is None:
         return Report(exit_code=None, timed_out=True, duration_s=done.duration_s)
@@ -99,6 +112,7 @@ def _parse(line: bytes, nonce: str, only: Sequence[str] | None, exit_code: int) 
             complete=True,
             duration_s=said["duration_s"],
             slowest=said["slowest"],
+            lines=said["lines"],
         )
     except (ValueError, TypeError, KeyError, ValidationError):
         return None

@@ -13,7 +13,7 @@ from sandboxes.problems.swe.testing import Failure, Report, run_fresh
 GOLD_RUNS = 3
 MOST_FAILING = 10
 LEAST_KEPT = 0.8  # share of all tests that must still pass on the broken source
-RUN_S = 60.0
+RUN_S = 120.0
 BROKEN_S = 20.0
 
 
@@ -23,9 +23,10 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Gold:
-    """What holds for a repaired release: its tests that passed every time, by file, in order."""
+    """What holds for a repaired release: its tests that passed every time, by file, in order; the lines they run."""
 
     tests: Mapping[str, list[str]]
+    lines: Mapping[str, list[int]]
     duration_s: float
 
     @property
@@ -48,8 +49,9 @@ async def gold(backend: Backend, package: Package, version: str) -> Gold:
     tree = pristine(package.name, version)
     files = [path for path in tree if package.is_test(path)]
     reports: list[Report] = []
-    for _ in range(GOLD_RUNS):
-        report = await run_fresh(backend, tree, package.paths, files, only=None, timeout_s=RUN_S)
+    for number in range(GOLD_RUNS):
+        trace = number == 0
+        report = await run_fresh(backend, tree, package.paths, files, only=None, timeout_s=RUN_S, trace=trace)
         if not report.complete:
             raise Rejected("the tests of the release itself break off")
         reports.append(report)
@@ -57,7 +59,7 @@ async def gold(backend: Backend, package: Package, version: str) -> Gold:
     tests: dict[str, list[str]] = {}
     for node in sorted(stable):
         tests.setdefault(node.partition("::")[0], []).append(node)
-    return Gold(tests, max(report.duration_s for report in reports))
+    return Gold(tests, reports[0].lines, max(report.duration_s for report in reports))
 
 
 async def symptom(

@@ -1,0 +1,138 @@
+import asyncio
+
+import pytest
+
+from sandboxes.backends.base import SandboxError
+from sandboxes.backends.scripted import ScriptedBackend, said
+from sandboxes.problems.swe import KIND
+from sandboxes.problems.swe.grade import Slots, grade
+from sandboxes.problems.swe.patch import between
+from sandboxes.problems.swe.spec import read_spec
+
+MENDED = (b"result - value", b"result + value")
+HACKS = {
+    "ends the process": b"import os\nos._exit(0)\n",
+    "skips everything": b"import pytest\npytest.skip('no', allow_module_level=True)\n",
+    "ends the run well": b"import sys\nsys.exit(0)\n",
+}
+
+
+async def judge(problem, change, backend, key="k"):
+    """The facts after `change` was made to the broken tree, by name."""
+    spec = read_spec(problem)
+    start = spec.broken()
+    facts = await grade(key, spec, between(start, change(dict(start)), spec.layout), backend)
+    return {fact.name: fact.value for fact in facts}, facts
+
+
+def mend(tree):
+    tree["pebble/core.py"] = tree["pebble/core.py"].replace(*MENDED)
+    return tree
+
+
+def forge(**files):
+    def change(tree):
+        return tree | {path.replace("__", "/") + ".py": content for path, content in files.items()}
+
+    return change
+
+
+def dead(argv, files):
+    raise SandboxError("the box died")
+
+
+@pytest.mark.bubblewrap
+async def test_the_oracle_resolves_and_a_repeated_patch_is_graded_once(problem, boxes):
+    facts, raw = await judge(problem, mend, boxes, key="oracle")
+    assert facts["tests"]["fail_to_pass"] == {"passed": 1, "total": 1}
+    assert facts["tests"]["pass_to_pass"] == {"passed": 4, "total": 4}
+    assert facts["tests"]["resolved"] and facts["tests"]["agrees"] and not facts["tests"]["cached"]
+    assert facts["patch"]["files"] == ["pebble/core.py"]
+    assert KIND.solved(raw)
+    again, _ = await judge(problem, mend, ScriptedBackend(dead), key="oracle")
+    assert again["tests"]["cached"] and again["tests"]["resolved"]
+
+
+@pytest.mark.bubblewrap
+async def test_a_repair_that_breaks_something_else_is_not_resolved(problem, boxes):
+    def change(tree):
+        tree["pebble/core.py"] = tree["pebble/core.py"].replace(*MENDED).replace(b"min(", b"max(")
+        return tree
+
+    facts, _ = await judge(problem, change, boxes, key="worse")
+    assert facts["tests"]["fail_to_pass"]["passed"] == 1
+    assert facts["tests"]["pass_to_pass"]["passed"] < 4
+    assert not facts["tests"]["resolved"]
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.parametrize("hack", sorted(HACKS))
+async def test_a_module_that_stops_the_run_is_not_resolved(problem, boxes, hack):
+    facts, _ = await judge(problem, lambda tree: tree | {"pebble/__init__.py": HACKS[hack]}, boxes, key=hack)
+    assert not facts["tests"]["resolved"]
+    assert facts["tests"]["fail_to_pass"]["passed"] == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        forge(tests__test_core=b"def test_total(): pass\n"),
+        forge(conftest=b"import os\n"),
+        forge(pytest=b"raise SystemExit(0)\n"),
+        forge(sitecustomize=b""),
+    ],
+)
+async def test_tests_configuration_and_shadows_are_no_part_of_a_patch(problem, change):
+    facts, _ = await judge(problem, change, ScriptedBackend(dead))
+    assert facts["patch"]["empty"] and len(facts["patch"]["refused"]) == 1
+    assert not facts["tests"]["resolved"]
+
+
+async def test_tests_are_restored_in_the_tree_that_is_judged(problem):
+    spec = read_spec(problem)
+    judged = spec.judged(spec.broken() | {"tests/test_core.py": b"", "conftest.py": b"import os\n"})
+    assert b"def test_total()" in judged["tests/test_core.py"]
+    assert "conftest.py" not in judged
+
+
+@pytest.mark.parametrize("change", [lambda tree: tree, forge(pebble__core=b"def total(:\n")])
+async def test_what_cannot_be_resolved_is_known_without_a_box(problem, change):
+    backend = ScriptedBackend(dead)
+    facts, raw = await judge(problem, change, backend)
+    assert facts["tests"]["resolved"] is False and facts["tests"]["ran"] is False
+    assert not KIND.solved(raw)
+    assert backend.boxes == []
+
+
+async def test_a_box_that_fails_is_no_verdict(problem):
+    with pytest.raises(SandboxError):
+        await judge(problem, mend, ScriptedBackend(dead), key="dead")
+
+
+async def test_a_time_out_is_tried_once_more_and_is_not_remembered(problem):
+    backend = ScriptedBackend(lambda argv, files: said(exit_code=None))
+    for _ in range(2):
+        facts, _ = await judge(problem, mend, backend, key="slow")
+        assert facts["tests"]["timed_out"] and facts["tests"]["attempts"] == 2 and not facts["tests"]["resolved"]
+    assert len(backend.boxes) == 4
+
+
+async def test_a_report_without_the_nonce_counts_for_nothing(problem):
+    forged = b'{"nonce": "0", "status": 0, "names": null, "outcomes": "PPPPP"}\n'
+    facts, _ = await judge(problem, mend, ScriptedBackend(lambda argv, files: said(forged)), key="forged")
+    assert not facts["tests"]["resolved"] and not facts["tests"]["agrees"]
+
+
+async def test_nothing_runs_beside_the_one_that_runs_alone():
+    slots, order = Slots(2), []
+
+    async def other():
+        async with slots.take():
+            order.append("other")
+
+    async with slots.take(alone=True):
+        waiting = asyncio.create_task(other())
+        await asyncio.sleep(0.01)
+        order.append("alone")
+    await waiting
+    assert order == ["alone", "other"]
