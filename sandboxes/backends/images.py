@@ -38,7 +38,7 @@ PACKAGES = (
 )
 RECIPE = 2  # raise when the steps below change what they make
 BUILD_TIMEOUT_S = 600
-SHARED = Path("/var/cache/lakeloop")
+FOLDER = Path("/var/cache/lakeloop")  # not the home folder: the boxes' uid must be able to enter it
 LEAVE_OUT = ("doc", "man", "info", "locale", "zoneinfo")  # below /usr/share
 REPOSITORY = "lakeloop-root"
 
@@ -50,11 +50,14 @@ def silent(message: str) -> None:
 def root_filesystem(progress: Callable[[str], None] = silent) -> RootFilesystem:
     """The root file system, made now if it is not there. BackendUnavailable where it cannot be made."""
     digest = hashlib.sha256("\n".join((SUITE, *PACKAGES, str(RECIPE))).encode()).hexdigest()[:16]
-    folder = _folder()
-    path = folder / f"root-{digest}"
+    path = FOLDER / f"root-{digest}"
     if not path.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / f"root-{digest}.lock"):
+        if os.geteuid() != 0:
+            raise BackendUnavailable(
+                f"the boxes' root file system ({path}) is not there and only root can make it: "
+                "run `python -m sandboxes.backends` once as root"
+            )
+        with _locked(FOLDER / f"root-{digest}.lock"):
             if not path.is_dir():
                 _make(path, progress)
     return RootFilesystem(path, digest)
@@ -64,7 +67,7 @@ def docker_image(client: docker.DockerClient, progress: Callable[[str], None] = 
     """The name of the image made of the root file system, imported now if the engine does not have it."""
     root = root_filesystem(progress)
     name = f"{REPOSITORY}:{root.digest}"
-    with _locked(root.path.with_suffix(".docker.lock")):
+    with _locked(home().cache / f"{name.replace(':', '-')}.lock"):
         try:
             client.images.get(name)
         except docker.errors.ImageNotFound:
@@ -73,13 +76,9 @@ def docker_image(client: docker.DockerClient, progress: Callable[[str], None] = 
     return name
 
 
-def _folder() -> Path:
-    """Root's boxes run as another uid, which may be unable to enter the home folder: theirs lies in the system's cache."""
-    return SHARED if os.geteuid() == 0 else home().cache / "roots"
-
-
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
         flock(lock, LOCK_EX)
         yield

@@ -120,7 +120,7 @@ def run_child(request: dict[str, Any], stdin: int, stdout: int, stderr: int) -> 
         os.chdir(request["cwd"])
         os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - running what is asked is the job
     except OSError as error:
-        os.write(2, f"{request['argv'][0]}: cannot run: {error.strerror}\n".encode())
+        os.write(2, f"{request['argv'][0]}: cannot run: {error}\n".encode())
         os._exit(127 if error.errno == errno.ENOENT else 126)
     finally:
         os._exit(126)
