@@ -1,0 +1,103 @@
+"""The charts of the trajectories notebook."""
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#3b6fd4", "#e08a1e", "#2a9d78", "#a855a8")  # one per problem kind, in the order of their names
+QUIET = "#7a7f94"
+LOOK = {
+    "figure.dpi": 160,
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": QUIET,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "grid.color": "#e8e8ee",
+    "legend.frameon": False,
+}
+
+
+def progress_chart(by_version: pl.DataFrame, stages: Mapping[int, str]) -> Figure:
+    """Success and reward against the model version: a line per kind, solid on held-out problems, dashed in training.
+
+    `by_version` has kind, split, version, episodes, success, reward and reward_error; `stages` names versions.
+    """
+    with mpl.rc_context(LOOK):
+        figure = Figure(figsize=(10, 3.4), layout="constrained")
+        success, reward = figure.subplots(1, 2)
+        kinds = by_version["kind"].unique().sort().to_list()
+        for (kind, split), points in by_version.group_by("kind", "split", maintain_order=True):
+            held_out = split == "eval"
+            look = {
+                "fmt": "o-" if held_out else "o--",
+                "color": COLOURS[kinds.index(kind) % len(COLOURS)],
+                "mfc": None if held_out else "white",
+                "alpha": 1 if held_out else 0.7,
+                "label": f"{kind}, {'held out' if held_out else 'training'}",
+                "markersize": 4.5,
+                "elinewidth": 0.8,
+                "capsize": 2,
+            }
+            low, high = interval(points["success"], points["episodes"])
+            reach = [points["success"] - low, high - points["success"]]
+            success.errorbar(points["version"], points["success"], yerr=reach, **look)
+            reward.errorbar(points["version"], points["reward"], yerr=points["reward_error"].fill_null(0), **look)
+        success.set(title="success", ylim=(0, None))
+        success.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        reward.set(title="mean reward", ylim=(0, None))
+        for axis in (success, reward):
+            _name_versions(axis, by_version["version"].unique().sort().to_list(), stages)
+        figure.legend(*success.get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def shape_chart(acted: pl.DataFrame, staleness: pl.DataFrame) -> Figure:
+    """Side by side: sampled tokens and turns of an episode by kind, and the staleness of trained tokens."""
+    with mpl.rc_context(LOOK):
+        figure = Figure(figsize=(10, 2.8), layout="constrained")
+        tokens, turns, stale = figure.subplots(1, 3)
+        groups = {kind: group for (kind,), group in acted.sort("kind").group_by("kind", maintain_order=True)}
+        look = {
+            "label": list(groups),
+            "color": [COLOURS[i % len(COLOURS)] for i in range(len(groups))],
+            "stacked": True,
+        }
+        if groups:
+            tokens.hist([group["tokens"] for group in groups.values()], bins=24, **look)
+            edges = [n - 0.5 for n in range(acted["turns"].max() + 2)]
+            turns.hist([group["turns"] for group in groups.values()], bins=edges, rwidth=0.85, **look)
+            tokens.legend()
+        if staleness.is_empty():
+            stale.text(
+                0.5, 0.5, "nothing trained yet\non policy samples", transform=stale.transAxes, ha="center", color=QUIET
+            )
+        else:
+            stale.bar(staleness["staleness"], staleness["tokens"], width=0.6, color=QUIET)
+        stale.set_xticks(staleness["staleness"].to_list())
+        tokens.set(title="sampled tokens", xlabel="per episode", ylabel="episodes")
+        turns.set(title="turns", xlabel="per episode", ylabel="episodes")
+        stale.set(title="staleness", xlabel="versions", ylabel="trained tokens")
+        for axis in (tokens, turns, stale):
+            axis.yaxis.set_major_formatter("{x:,.0f}")
+    return figure
+
+
+def interval(share: pl.Series, n: pl.Series, z: float = 1.96) -> tuple[pl.Series, pl.Series]:
+    """Wilson's interval of a share of `n`: lower and upper end, 95 % by default."""
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    reach = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)).sqrt()
+    return centre - reach, centre + reach
+
+
+def _name_versions(axis: Axes, versions: list[int], stages: Mapping[int, str]) -> None:
+    shown = versions[:: max(1, len(versions) // 8)]
+    axis.set_xticks(shown, [f"v{version}\n{stages.get(version, '')}" for version in shown])
+    axis.margins(x=0.08)
