@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakehouse.home import home
 from tasks.serving.errors import EngineMissing
+from tasks.serving.weights import servable
 
 HOST = "127.0.0.1"  # the control routes have no login: never beyond loopback
 SMALL_BYTES = 100_000_000
@@ -18,12 +20,16 @@ class Launch:
 
 
 def engine(folder: Path, *, name: str, port: int, python: Path, max_model_len: int) -> Launch:
-    """Serve the model in `folder` as `name`, with a context of at most `max_model_len` tokens."""
+    """Serve the model in `folder` as `name`, with a context of at most `max_model_len` tokens.
+
+    A model with tied embeddings is shown through a view under `<home>/cache/serving`, so that it can be reloaded.
+    """
     if not python.exists():
         raise EngineMissing(
             f"no engine environment at {python}: run `make install-engine`, or set LAKELOOP_ENGINE_PYTHON to a Python "
             "that has vLLM, or LAKELOOP_ENGINE_URL to an engine that runs elsewhere"
         )
+    folder = servable(folder.resolve(), home().cache / "serving" / name)
     # `vllm serve` of the CPU distribution fails on its own missing metadata; the module starts.
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(folder), "--served-model-name", name, "--host", HOST, "--port", str(port)]

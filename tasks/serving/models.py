@@ -10,7 +10,7 @@ from lakehouse.home import Home
 from tasks.serving.errors import ModelError
 from tasks.serving.smollm2 import smollm2
 
-TINY = Path(__file__).resolve().parents[1] / "training" / "tiny"
+TINY = Path(__file__).resolve().parents[1] / "training" / "tiny" / "weights"
 
 
 def resolve(model: str, home: Home) -> Path:

@@ -90,10 +90,13 @@ def gateway(url: str, operator_key: str | None, *, engine_url: str, model_name: 
 
 def worker(api_url: str, pool: str, name: str, since: float) -> Look:
     """A Prefect worker that reported to its pool after `since` (seconds since the epoch)."""
-    body = {"workers": {"name": {"any_": [name]}}, "limit": 200}
-    answer = _ask("POST", f"{api_url}/work_pools/{pool}/workers/filter", json=body)
-    if isinstance(answer, Look) or answer.status_code != 200:
+    answer = _ask(
+        "POST", f"{api_url}/work_pools/{pool}/workers/filter", json={"workers": {"status": {"any_": ["ONLINE"]}}}
+    )
+    if isinstance(answer, Look):
         return NOTHING
+    if answer.status_code != 200:
+        return _other(answer)
     for found in answer.json():
         beat = found.get("last_heartbeat_time")
         if found.get("name") == name and beat and datetime.fromisoformat(beat).timestamp() >= since:
