@@ -32,7 +32,7 @@ def url_of(bound: socket.socket) -> str:
 
 def config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=5, backlog=1024
+        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=2, backlog=1024
     )
 
 

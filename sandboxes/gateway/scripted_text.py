@@ -9,7 +9,7 @@ from typing import Any
 SPECIAL = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
 # Ids 0 to 255 are bytes, then the special tokens, then merged words: a canonical encoding uses the words, a scripted
 # policy never does, so that sampled ids and rendered ids differ while the text is the same.
-WORDS = (b"the ", b"search", b"answer", b"name", b"arguments", b"hello")
+WORDS = (b"the ", b"search", b"answer", b"name", b"arguments", b"hello", b"\n\n")
 END = 257
 _SPLIT = re.compile("|".join(re.escape(token) for token in SPECIAL).join("()"))
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)

@@ -27,28 +27,23 @@ class Stack:
     url: str
     client: GatewayClient
     http: httpx.AsyncClient
+    sdk: AsyncOpenAI
 
     @property
     def model(self) -> str:
         return self.engine.model
 
     def openai(self, session: Session, *, max_retries: int = 0) -> AsyncOpenAI:
-        # The shared HTTP client saves each test a TLS context.
-        return AsyncOpenAI(
-            base_url=self.client.openai_base_url,
-            api_key=session.api_key,
-            max_retries=max_retries,
-            http_client=self.http,
-        )
+        """OpenAI's own client with the session's key, on one connection pool (a client of its own costs a TLS context)."""
+        return self.sdk.with_options(api_key=session.api_key, max_retries=max_retries)
 
     async def rows(self, session: Session) -> list[Call]:
         return await self.client.calls(session.session_id, episode_id="ep", attempt_id="at")
 
     async def post(self, path: str, key: str, body: Any = None, **headers: str) -> httpx.Response:
-        headers = {
-            "Authorization": f"Bearer {key}",
-            **{name.replace("_", "-"): value for name, value in headers.items()},
-        }
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         return await self.http.post(path, json=body, headers=headers)
 
 
@@ -69,8 +64,9 @@ def start(tmp_path: Path) -> Start:
                 serving(gateway.app()) as url,
                 GatewayClient(url, gateway.operator_key) as client,
                 httpx.AsyncClient(base_url=url, timeout=30, verify=False) as http,
+                AsyncOpenAI(base_url=client.openai_base_url, api_key="none") as sdk,
             ):
-                yield Stack(engine, gateway, url, client, http)
+                yield Stack(engine, gateway, url, client, http, sdk)
 
     return starting
 

@@ -1,6 +1,7 @@
 """Recorded ids are reused. Where they cannot be, the row says so."""
 
 import json
+from itertools import pairwise
 
 USER = {"role": "user", "content": "hi"}
 MORE = {"role": "user", "content": "go on with the search"}
@@ -24,7 +25,7 @@ async def converse(stack, session, turns, *, stream=False, **wanted):
 def chained(rows):
     return [
         later.prompt_token_ids[: len(known)] == known and later.parent_call_id == earlier.call_id and later.segment == 0
-        for earlier, later in zip(rows, rows[1:], strict=False)
+        for earlier, later in pairwise(rows)
         for known in [earlier.prompt_token_ids + earlier.completion_token_ids]
     ]
 
