@@ -4,6 +4,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -58,6 +59,10 @@ class Engine:
         """The names under which it serves."""
         return [str(model["id"]) for model in self._call("GET", "/v1/models")["data"]]
 
+    def folder(self) -> Path:
+        """The model folder it was started with."""
+        return Path(self._call("GET", "/v1/models")["data"][0]["root"])
+
     def served_version(self) -> int:
         """The registry version of the weights now served, or BASE_VERSION, or UNKNOWN_VERSION."""
         label = str(self._call("GET", "/weight_info")["weight_version"])
@@ -89,22 +94,19 @@ class Engine:
             return time.monotonic() - began
 
     def _swap(self, folder: Path, version: int, deadline_s: float) -> None:
-        body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}, "timeout": deadline_s}
+        load = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}, "timeout": deadline_s}
         try:
-            self._call("POST", "/collective_rpc", json=body, timeout=deadline_s + 5)
+            self._call("POST", "/collective_rpc", json=load, timeout=deadline_s + 5)
+            self.label(version)
+            # Without `reset_running_requests` this is refused while any request is in flight.
+            everything = {"reset_running_requests": "true"}
+            answer = self._call("POST", "/reset_prefix_cache", params=everything, timeout=deadline_s)
+            if not answer.get("success"):
+                raise EngineError(f"{self.url} kept caches of the old weights (/reset_prefix_cache: {answer})")
         except EngineError:
-            self.distrust()
+            with suppress(EngineError):  # the first failure is the one to report
+                self.distrust()
             raise
-        self.label(version)
-        # Without `reset_running_requests` this is refused while any request is in flight.
-        answer = self._call(
-            "POST", "/reset_prefix_cache", params={"reset_running_requests": "true"}, timeout=deadline_s
-        )
-        if not answer.get("success"):
-            self.distrust()
-            raise EngineError(
-                f"the engine at {self.url} kept caches of the old weights (/reset_prefix_cache: {answer})"
-            )
 
     def label(self, version: int) -> None:
         """Say which version the served weights are. `reload` does this by itself."""

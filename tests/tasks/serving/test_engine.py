@@ -1,0 +1,163 @@
+import http.server
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tasks.serving import proof
+from tasks.serving.engine import UNKNOWN_VERSION, Engine
+from tasks.serving.errors import EngineError, ModelError
+
+
+class Control:
+    """An engine's control routes on a real HTTP server. Routes in `broken` answer 500; every call is kept."""
+
+    def __init__(self):
+        self.calls, self.broken, self.label, self.reset = [], set(), "default", True
+
+    def answer(self, path, body):
+        route = path.partition("?")[0]
+        self.calls.append(path)
+        if route in self.broken:
+            return 500, {"error": "it broke"}
+        if route == "/update_weight_version":
+            self.label = body["new_version"]
+        answers = {"/weight_info": {"weight_version": self.label}, "/reset_prefix_cache": {"success": self.reset}}
+        return 200, answers.get(route, {})
+
+
+@pytest.fixture
+def control():
+    control = Control()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            raw = self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, answer = control.answer(self.path, json.loads(raw or b"{}"))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    control.url = f"http://127.0.0.1:{server.server_port}"
+    yield control
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    save_file({"lm_head.weight": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+def test_a_reload_pauses_swaps_labels_forgets_caches_and_resumes_in_that_order(control, weights):
+    with Engine(control.url) as engine:
+        engine.reload(weights, 4)
+        assert engine.served_version() == 4
+    routes = [call.partition("?")[0] for call in control.calls[:-1]]
+    assert routes == ["/pause", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/resume"]
+    assert "/pause?mode=keep" in control.calls
+    assert "/reset_prefix_cache?reset_running_requests=true" in control.calls
+
+
+@pytest.mark.parametrize("route", ["/pause", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache"])
+def test_the_engine_is_resumed_whatever_step_of_a_reload_fails(control, weights, route):
+    control.broken = {route}
+    with Engine(control.url) as engine, pytest.raises(EngineError, match=f"{route} gave 500.*it broke"):
+        engine.reload(weights, 4)
+    assert control.calls[-1] == "/resume"
+
+
+@pytest.mark.parametrize("route", ["/collective_rpc", "/reset_prefix_cache"])
+def test_after_a_failed_swap_nobody_claims_to_know_the_weights(control, weights, route):
+    control.broken = {route}
+    with Engine(control.url) as engine:
+        with pytest.raises(EngineError):
+            engine.reload(weights, 4)
+        assert engine.served_version() == UNKNOWN_VERSION
+
+
+def test_old_caches_that_stay_fail_the_reload(control, weights):
+    control.reset = False
+    with Engine(control.url) as engine:
+        with pytest.raises(EngineError, match="kept caches of the old weights"):
+            engine.reload(weights, 4)
+        assert engine.served_version() == UNKNOWN_VERSION
+
+
+def test_damaged_weights_never_reach_the_engine(control, weights):
+    (weights / "model.safetensors").write_bytes(b"half a fi")
+    with Engine(control.url) as engine, pytest.raises(ModelError):
+        engine.reload(weights, 4)
+    assert control.calls == []
+
+
+@pytest.mark.parametrize(("label", "version"), [("default", 0), ("12", 12), ("-1", -1), ("nightly", -1)])
+def test_a_label_is_a_version_number_or_unknown(control, label, version):
+    control.label = label
+    with Engine(control.url) as engine:
+        assert engine.served_version() == version
+
+
+def test_an_engine_that_is_not_there_is_waited_for_only_so_long():
+    with Engine("http://127.0.0.1:9") as engine, pytest.raises(EngineError, match="not healthy within 0 s"):
+        engine.wait_ready(0.3)
+
+
+@pytest.mark.engine
+def test_a_real_engine_scores_tokens_as_the_trainer_does(engine_url):
+    sequences = [[5, 77, 300, 301, 9], list(range(20, 60))]
+    with Engine(engine_url) as engine:
+        served = proof.served(engine, sequences)
+        expected = proof.expected(engine.folder(), sequences)
+    assert [len(row) for row in served] == [4, 39]
+    assert proof.prove(served, expected, None, version=1).passed
+
+
+@pytest.mark.engine
+def test_a_real_engine_serves_new_weights_after_a_reload_and_the_old_ones_after_another(
+    engine_url, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path / "home"))
+    sequences = [list(range(start, start + 40)) for start in (20, 200)]
+    with Engine(engine_url) as engine:
+        old, number = engine.folder(), engine.served_version()
+        new = perturbed(old, tmp_path / "new")
+        before = proof.served(engine, sequences)
+        try:
+            engine.reload(new, number + 1)
+            assert engine.served_version() == number + 1
+            after = proof.served(engine, sequences)
+        finally:
+            engine.reload(old, number)
+        assert proof.prove(after, proof.expected(new, sequences), before, version=number + 1).passed
+        assert proof.prove(proof.served(engine, sequences), before, after, version=number).passed
+
+
+def perturbed(source: Path, target: Path) -> Path:
+    """The model in `source` with every weight moved a little."""
+    shutil.copytree(source, target)
+    draw = np.random.default_rng(0)
+    for file in target.glob("*.safetensors"):
+        moved = {
+            name: array + 0.02 * draw.standard_normal(array.shape, np.float32)
+            for name, array in load_file(file).items()
+        }
+        save_file(moved, file, {"format": "pt"})
+    return target
