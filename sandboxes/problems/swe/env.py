@@ -120,7 +120,8 @@ class SweEnvironment:
 
     async def _run(self, command: str) -> Observation:
         box = await self._ready()
-        done = await box.exec(["sh", "-c", command], timeout_s=COMMAND_S, env=testing.FIXED)
+        env = testing.FIXED | {"PYTHONPATH": ":".join(testing.entries(self._spec.layout.paths))}
+        done = await box.exec(["sh", "-c", command], timeout_s=COMMAND_S, env=env)
         await self._read_back(box)
         output = (done.stdout + done.stderr).decode(errors="replace")
         if done.timed_out:

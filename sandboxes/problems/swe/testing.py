@@ -1,6 +1,7 @@
 """One pytest run in a box, as a report the controller can hold against what it expected."""
 
 import json
+import posixpath
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,6 +58,11 @@ class Report(BaseModel):
         return [node for node in nodes if self.outcomes.get(node) == "P"]
 
 
+def entries(paths: Sequence[str]) -> list[str]:
+    """A package's paths as entries of `sys.path` inside a box."""
+    return [posixpath.normpath(f"{WORKDIR}/{path}") for path in paths]
+
+
 async def run_fresh(
     backend: Backend, tree: Mapping[str, bytes], paths: Sequence[str], files: Sequence[str], *,
     only: Sequence[str] | None, timeout_s: float, trace: bool = False,
@@ -80,10 +86,9 @@ async def run_in(
 ) -> Report:
     """Run test files (of them only the nodes in `only`, if given) in a box that holds the work tree."""
     nonce = secrets.token_hex(8)
-    entries = [f"{WORKDIR}/{path}".rstrip("/.") for path in paths]
     request = {
         "nonce": nonce,
-        "paths": entries,
+        "paths": entries(paths),
         "files": list(files),
         "only": None if only is None else list(only),
         "trace": trace,

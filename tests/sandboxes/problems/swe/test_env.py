@@ -111,6 +111,7 @@ async def test_the_tests_can_be_run_in_a_real_box(problem, boxes):
         assert "assert total([1, 2, 3]) == 6" in failing.text
         await edit(world, 10, "-", "+")
         assert (await world.call("test", {})).text == "0 failed, 5 passed"
-        assert "pebble" in (await world.call("run", {"command": "ls"})).text
+        command = "python3 -c 'from pebble.core import total; print(total([4, 5]))'"
+        assert (await world.call("run", {"command": command})).text == "exit 0\n9\n"
     finally:
         await world.close()
