@@ -33,7 +33,7 @@ def load(config: TrainConfig, ranks: Ranks) -> PreTrainedModel:
         if isinstance(module, nn.Dropout):
             module.p = 0.0  # dropout would make the trainer another policy than the engine
     if config.activation_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[no-untyped-call]
+        model.activation_checkpointing_enable({"use_reentrant": False})
     on_gpu = ranks.device.type == "cuda"
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if on_gpu else MixedPrecisionPolicy()
     mesh = init_device_mesh(ranks.device.type, (ranks.world,))
@@ -119,5 +119,5 @@ def _refuse_recurrence(model: PreTrainedModel) -> None:
         raise TrainingError(f"{type(model).__name__} keeps state between tokens, which would leak between packed rows")
 
 
-disable_progress_bar()
+disable_progress_bar()  # type: ignore[no-untyped-call]
 ALL_ATTENTION_FUNCTIONS.register("packed_rows", _packed_attention)

@@ -1,17 +1,19 @@
 """The processes of one run: who am I, on which device, and the few things ranks tell each other."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from tasks.training.config import TrainConfig
 from tasks.training.errors import TrainingError
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,20 @@ class Ranks:
         values: list[Any] = [None] * self.world
         dist.all_gather_object(values, value)
         return values
+
+    def only_first(self, action: Callable[[], Result]) -> Result | None:
+        """Runs `action` on the first rank; a TrainingError there is raised on every rank, so that none waits in vain."""
+        result: Result | None = None
+        failure: TrainingError | None = None
+        if self.first:
+            try:
+                result = action()
+            except TrainingError as error:
+                failure = error
+        failure = self.gather(failure)[0]
+        if failure:
+            raise failure
+        return result
 
     def barrier(self) -> None:
         self.gather(None)

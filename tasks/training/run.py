@@ -15,6 +15,7 @@ from tasks.training.config import TrainConfig
 from tasks.training.data import Row
 from tasks.training.errors import NotFinite, TrainingError
 from tasks.training.identity import identity
+from tasks.training.lock import exclusive
 from tasks.training.metrics import MetricsLog
 from tasks.training.mlflow_run import MlflowRun
 from tasks.training.packing import Minibatch, minibatches
@@ -41,7 +42,7 @@ def run(config: TrainConfig, rows: Sequence[Row]) -> None:
     facts = {"run": identity(config)}
     if _finished(config, facts):
         return
-    with joined(config) as ranks:
+    with joined(config) as ranks, exclusive(config.work_folder, ranks):
         job = _prepare(config, rows, ranks, facts)
         status = "FAILED"
         try:
@@ -71,12 +72,11 @@ def _prepare(config: TrainConfig, rows: Sequence[Row], ranks: Ranks, facts: dict
         raise TrainingError(
             f"{config.work_folder} holds checkpoints of another run: remove it or name another work folder"
         )
-    log = _open_log(config, position) if ranks.first else None
+    log = ranks.only_first(lambda: _open_log(config, position))
     return Run(config, rows, minibatches(rows, config), ranks, model, adamw, position, log)
 
 
 def _open_log(config: TrainConfig, position: Position) -> MetricsLog:
-    config.work_folder.mkdir(parents=True, exist_ok=True)
     tracked = None
     if config.mlflow:
         settings = {key: str(value) for key, value in config.model_dump(mode="json", exclude={"mlflow"}).items()}

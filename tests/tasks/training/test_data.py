@@ -1,0 +1,96 @@
+"""Rows are checked, in words, before anything expensive starts."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakehouse.records import TrainingRow
+from tasks.training import data
+from tasks.training.config import TrainConfig
+from tasks.training.errors import RowsRefused
+
+Configure = Callable[..., TrainConfig]
+Export = Callable[..., Path]
+
+
+def test_rows_come_in_row_order_with_the_tokens_and_logprobs_that_are_trained(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    rows = data.load(configure(rows=export(sampled[::-1])))
+    for row, record in zip(rows, sampled, strict=True):
+        trained = np.flatnonzero(record.loss_mask)
+        assert row.targets.tolist() == np.array(record.input_ids)[trained].tolist()
+        np.testing.assert_allclose(row.logprobs, np.array(record.logprobs)[trained], rtol=1e-6)
+        assert (row.advantage, row.version) == (record.advantage, 3)
+        assert len(row.ids) == trained[-1] + 1  # nothing behind the last trained token
+
+
+def test_an_arrow_file_gives_the_same_rows(configure: Configure, sampled: list[TrainingRow], tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([row.model_dump() for row in sampled])
+    with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    one, other = data.load(configure()), data.load(configure(rows=tmp_path / "rows.arrow"))
+    assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in other]
+
+
+REFUSALS = {
+    "loss_mask is 0 everywhere": lambda r: {"loss_mask": [0] * len(r.input_ids)},
+    "advantage 0": lambda _: {"advantage": 0.0},
+    "advantage is not finite": lambda _: {"advantage": float("nan")},
+    "log-prob is not finite": lambda r: {"logprobs": [float("nan")] * len(r.input_ids)},
+    "use objective sft": lambda r: {"weight_versions": [-1] * len(r.input_ids)},
+    "nothing predicts": lambda r: {"loss_mask": [1] * len(r.input_ids)},
+    "differ in length": lambda r: {"logprobs": r.logprobs[1:]},
+    "more than max_seq_len = 64": lambda _: (
+        {name: [1] * 65 for name in ("input_ids", "loss_mask", "logprobs", "weight_versions")}
+        | {"loss_mask": [0] + [1] * 64}
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_untrainable_rows_are_refused_with_the_reason(
+    words: str, configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    spoiled = [row.model_copy(update=REFUSALS[words](row)) for row in sampled]
+    with pytest.raises(RowsRefused, match=words):
+        data.load(configure(rows=export(spoiled)))
+
+
+def test_a_few_rows_without_gradient_are_no_reason_to_refuse(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    first = sampled[0].model_copy(update={"loss_mask": [0] * len(sampled[0].input_ids)})
+    second = sampled[1].model_copy(update={"advantage": 0.0})
+    assert len(data.load(configure(rows=export([first, second, *sampled[2:]])))) == 10
+
+
+def test_no_rows_and_no_file_are_refused(configure: Configure, tmp_path: Path) -> None:
+    with pytest.raises(RowsRefused, match="no training rows at"):
+        data.load(configure(rows=tmp_path / "none.parquet"))
+    pa.parquet.write_table(pa.table({"row_index": [0]}), tmp_path / "thin.parquet")
+    with pytest.raises(RowsRefused, match="lacks the columns"):
+        data.load(configure(rows=tmp_path / "thin.parquet"))
+
+
+def test_the_program_says_why_in_one_line_and_never_starts(configure: Configure, tmp_path: Path) -> None:
+    config = tmp_path / "run.json"
+    config.write_text(json.dumps(configure().model_dump(mode="json") | {"rows": str(tmp_path / "gone.parquet")}))
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tasks.training", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
+    assert ended.returncode == 1
+    assert len(said) == 1
+    assert "gone.parquet: export the training set" in said[0]
+    assert "| torch\n" not in ended.stderr

@@ -1,0 +1,70 @@
+"""Loss values and gradients against closed forms in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.training.config import GrpoOptions
+from tasks.training.losses.base import LossInputs
+from tasks.training.losses.grpo import grpo
+from tasks.training.losses.sft import sft
+
+TOKENS = 200
+
+
+def inputs(seed: int = 0, spread: float = 0.4) -> LossInputs:
+    rng = np.random.default_rng(seed)
+    behaviour = rng.normal(-2, 1, TOKENS)
+    proximal = behaviour + rng.normal(0, spread, TOKENS)
+    current = proximal + rng.normal(0, spread, TOKENS)
+    advantages = rng.choice([-1.5, 0.0, 0.7], TOKENS)
+    as_tensor = [torch.from_numpy(values) for values in (current, proximal, behaviour, advantages)]
+    as_tensor[0].requires_grad_()
+    return LossInputs(*as_tensor)
+
+
+def test_sft_is_the_negative_log_likelihood_with_gradient_minus_one() -> None:
+    given = inputs()
+    loss = sft(given)
+    loss.total.backward()
+    assert loss.total.item() == pytest.approx(-given.logprobs.detach().numpy().sum(), rel=1e-12)
+    assert torch.equal(given.logprobs.grad, torch.full_like(given.logprobs, -1))
+
+
+def test_grpo_equals_its_formula_token_by_token() -> None:
+    given, options = inputs(), GrpoOptions(clip_low=0.2, clip_high=0.3, importance_bound=1.4)
+    loss = grpo(given, options)
+    loss.total.backward()
+    total, gradient = 0.0, np.zeros(TOKENS)
+    rows = (t.detach().numpy() for t in (given.logprobs, given.proximal, given.behaviour, given.advantages))
+    for t, (current, proximal, behaviour, advantage) in enumerate(zip(*rows, strict=True)):
+        ratio, weight = np.exp(current - proximal), min(np.exp(proximal - behaviour), 1.4)
+        clipped = min(max(ratio, 0.8), 1.3)
+        total -= weight * min(ratio * advantage, clipped * advantage)
+        is_free = 0.8 <= ratio <= 1.3 or ratio * advantage <= clipped * advantage
+        gradient[t] = -weight * advantage * ratio if is_free else 0.0
+    assert loss.total.item() == pytest.approx(total, rel=1e-12)
+    np.testing.assert_allclose(given.logprobs.grad.numpy(), gradient, rtol=1e-12, atol=1e-15)
+
+
+def test_grpo_on_policy_is_the_policy_gradient() -> None:
+    given = inputs(spread=0.0)
+    grpo(given, GrpoOptions()).total.backward()
+    torch.testing.assert_close(given.logprobs.grad, -given.advantages, rtol=1e-12, atol=0)
+
+
+def test_grpo_counts_what_it_clips_and_truncates() -> None:
+    metrics = grpo(inputs(), GrpoOptions(importance_bound=1.4)).metrics
+    given = inputs()
+    assert metrics["importance_truncated"] == ((given.proximal - given.behaviour).exp() > 1.4).sum()
+    ratio, advantages = (given.logprobs - given.proximal).exp().detach(), given.advantages
+    assert metrics["clip_fraction"] == (((ratio > 1.28) & (advantages > 0)) | ((ratio < 0.8) & (advantages < 0))).sum()
+    assert metrics["kl_to_proximal"] >= 0
+    assert metrics["positive_tokens"] + metrics["negative_tokens"] + (advantages == 0).sum() == TOKENS
+
+
+def test_no_tokens_give_a_loss_of_zero() -> None:
+    nothing = LossInputs(*(torch.zeros(0, requires_grad=True) for _ in range(4)))
+    for loss in (sft(nothing), grpo(nothing, GrpoOptions())):
+        assert loss.total.item() == 0
+        assert not any(value.item() for value in loss.metrics.values())

@@ -1,0 +1,152 @@
+"""What a whole run promises, on one rank in this process."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lakehouse.records import TrainingRow
+from tasks.training import folder
+from tasks.training.config import TrainConfig
+from tasks.training.errors import Disagreement, NotFinite, TrainingError
+
+Configure = Callable[..., TrainConfig]
+Train = Callable[[TrainConfig], Path]
+Export = Callable[..., Path]
+
+
+def logged(config: TrainConfig) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (config.work_folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def mean_logprob(model_folder: Path, rows: list[TrainingRow]) -> float:
+    """Mean log-prob of the trained tokens under the model in the folder, computed by transformers alone."""
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    values = []
+    for row in rows:
+        ids, trained = torch.tensor(row.input_ids), np.flatnonzero(row.loss_mask)
+        with torch.no_grad():
+            every = torch.log_softmax(model(ids[None]).logits[0], -1)
+        values.append(every[trained - 1, ids[trained]].mean().item())
+    return float(np.mean(values))
+
+
+def test_a_learning_rate_of_zero_changes_no_weight(configure: Configure, train: Train, model_folder: Path) -> None:
+    output = train(configure(learning_rate=0, weight_decay=0.1, epochs=2))
+    before, after = (load_file(path / "model.safetensors") for path in (model_folder, output))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_sft_lowers_the_loss(
+    configure: Configure, train: Train, sampled: list[TrainingRow], model_folder: Path
+) -> None:
+    config = configure(objective="sft", epochs=6, schedule="cosine", warmup_steps=2)
+    output = train(config)
+    losses = [entry["loss"] for entry in logged(config)]
+    assert losses[0] == pytest.approx(-mean_of_first_minibatch(config, sampled), rel=1e-4)
+    assert losses[-1] < 0.8 * losses[0]
+    assert mean_logprob(output, sampled) > mean_logprob(model_folder, sampled) + 0.5
+
+
+def mean_of_first_minibatch(config: TrainConfig, sampled: list[TrainingRow]) -> float:
+    order = np.random.default_rng([config.seed, 0]).permutation(10)[:5]
+    return float(
+        np.mean([lp for i in order for lp, m in zip(sampled[i].logprobs, sampled[i].loss_mask, strict=True) if m])
+    )
+
+
+@pytest.mark.parametrize("proximal", ["recomputed", "behaviour"])
+def test_grpo_raises_rewarded_tokens_and_lowers_the_others(
+    proximal: str, configure: Configure, train: Train, sampled: list[TrainingRow], model_folder: Path
+) -> None:
+    config = configure(epochs=3, learning_rate=0.003, grpo={"proximal": proximal})
+    output = train(config)
+    for rows, sign in ((sampled[::2], 1), (sampled[1::2], -1)):
+        assert sign * (mean_logprob(output, rows) - mean_logprob(model_folder, rows)) > 0.05
+    first, *_, last = [entry for entry in logged(config) if entry["step"] > 0]
+    assert first["ratio"] == pytest.approx(1, abs=1e-4)
+    assert first["effective_sample_size"] == pytest.approx(1, abs=1e-4)
+    assert first["clip_fraction"] == 0 < last["clip_fraction"]
+    assert first["advantage/positive_mean"] == 1
+    assert first["advantage/negative_mean"] == -1
+
+
+def test_agreement_with_the_engine_is_reported(configure: Configure, train: Train) -> None:
+    config = configure()
+    summary = json.loads((train(config) / folder.SUMMARY).read_text())
+    assert summary["agreement"]["tokens"] > 100
+    assert summary["agreement"]["max"] < 1e-4
+    assert logged(config)[0]["agreement/mean"] == summary["agreement"]["mean"]
+
+
+@pytest.mark.parametrize("proximal", ["recomputed", "behaviour"])
+def test_disagreement_on_on_policy_rows_stops_the_run(
+    proximal: str, configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
+) -> None:
+    shifted = [row.model_copy(update={"logprobs": [lp - 0.2 for lp in row.logprobs]}) for row in sampled]
+    config = configure(rows=export(shifted), grpo={"proximal": proximal})
+    with pytest.raises(Disagreement, match=r"disagree by 0\.2 nats .* agreement_bound is 0\.05.*ep-\d#"):
+        train(config)
+    assert not config.output.exists()
+    train(config.model_copy(update={"policy_version": 4}))  # the same rows, one version stale: expected to differ
+
+
+def test_a_loss_that_is_not_finite_names_its_rows(
+    configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
+) -> None:
+    broken = [row.model_copy(update={"advantage": 3e38}) if row.row_index == 4 else row for row in sampled]
+    config = configure(rows=export(broken))
+    with pytest.raises(NotFinite, match="ep-4#4"):
+        train(config)
+    assert not config.output.exists()
+
+
+def test_the_output_is_a_whole_model_folder(configure: Configure, train: Train, model_folder: Path) -> None:
+    output = train(configure())
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "LICENSE"):
+        assert (output / name).read_bytes() == (model_folder / name).read_bytes()
+    assert folder.done(output)["weights_digest"] == folder.weights_digest(output) != folder.weights_digest(model_folder)
+    assert AutoTokenizer.from_pretrained(output).chat_template == "{{ messages }}"
+    probes = json.loads((output / folder.PROBE).read_text())
+    model = AutoModelForCausalLM.from_pretrained(output, dtype=torch.float32)
+    for probe in probes:
+        ids = torch.tensor(probe["token_ids"])
+        with torch.no_grad():
+            every = torch.log_softmax(model(ids[None]).logits[0, :-1], -1)
+        torch.testing.assert_close(
+            every.gather(1, ids[1:, None])[:, 0], torch.tensor(probe["logprobs"]), rtol=0, atol=1e-4
+        )
+        assert probe["logprobs"] != probe["previous_logprobs"]
+
+
+def test_a_finished_run_is_repeated_as_nothing_and_never_replaced(configure: Configure, train: Train) -> None:
+    config = configure()
+    written = (train(config) / "model.safetensors").stat().st_mtime_ns
+    assert (train(config) / "model.safetensors").stat().st_mtime_ns == written
+    with pytest.raises(TrainingError, match="never replaced"):
+        train(config.model_copy(update={"learning_rate": 0.5}))
+
+
+def test_a_model_folder_without_tokenizer_is_refused(tmp_path: Path, model_folder: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((model_folder / name).read_bytes())
+    with pytest.raises(TrainingError, match="lacks a tokenizer"):
+        folder.check_model(tmp_path)
+
+
+def test_a_crash_while_writing_leaves_no_folder(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    with pytest.raises(RuntimeError), folder.appearing(target, {}) as partial:
+        (partial / "half.safetensors").write_text("half")
+        raise RuntimeError
+    assert not target.exists()
+    with folder.appearing(target, {"run": "r"}) as partial:
+        (partial / "whole.safetensors").write_text("whole")
+    assert sorted(file.name for file in target.iterdir()) == ["DONE", "whole.safetensors"]
+    assert folder.done(target)["run"] == "r"
