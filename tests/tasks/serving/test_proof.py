@@ -12,7 +12,7 @@ def shifted(scores, by):
 
 def test_weights_that_agree_with_the_trainer_and_moved_are_proven():
     proof = prove(shifted(NEW, 1e-6), NEW, OLD, version=3)
-    assert proof.passed
+    assert (proof.passed, proof.changed) == (True, True)
     assert (proof.version, proof.sequences, proof.tokens) == (3, 2, 4)
     assert proof.mean_difference == pytest.approx(1e-6, rel=1e-3)
     assert proof.mean_movement == pytest.approx(0.5, rel=1e-3)
@@ -28,6 +28,12 @@ def test_a_reload_that_changed_nothing_is_caught_even_when_training_moved_less_t
     proof = prove(OLD, shifted(OLD, 1e-4), OLD, version=3)
     assert not proof.passed
     assert "did not move" in proof.reason
+
+
+def test_weights_like_those_before_are_proven_and_said_to_be_unchanged():
+    proof = prove(OLD, shifted(OLD, 1e-6), OLD, version=3)
+    assert (proof.passed, proof.changed) == (True, False)
+    assert "the same ones as those served before" in proof.reason
 
 
 def test_one_token_far_off_fails_though_the_mean_is_small():
