@@ -20,8 +20,13 @@ with app.setup(hide_code=True):
 @app.cell(hide_code=True)
 def _():
     again = mo.ui.button(label="Read the lake again", value=0, on_click=lambda times: times + 1)
-    title = mo.md("# Trajectories\nWhat was rolled out, how it was judged, and what was learnt from it, to the token.")
-    mo.hstack([title, again], align="center")
+    _title = mo.vstack(
+        [
+            mo.md("# Trajectories"),
+            mo.md("What was rolled out, how it was judged, and what was learnt from it, to the token."),
+        ]
+    )
+    mo.hstack([_title, again], align="center")
     return (again,)
 
 
@@ -52,7 +57,10 @@ def _(again):
         left join judgements on judgements.episode_id = episodes.episode_id and judgements.rubric = episodes.problem_kind
         order by started_at desc, episode_id
     """).pl()
-    mo.stop(episodes.is_empty(), mo.callout(mo.md("**No episodes yet:** run `lakeloop quickstart`."), kind="info"))
+    _none = "No episodes yet: run `lakeloop quickstart`."
+    if episodes.is_empty() and mo.app_meta().mode == "script":
+        print(_none)
+    mo.stop(episodes.is_empty(), mo.callout(mo.md(_none), kind="info"))
     return episodes, lake
 
 
@@ -66,7 +74,7 @@ def _(episodes, lake):
             mo.stat(f"{episodes['turns'].sum():,}", label="model calls", bordered=True),
             mo.stat(f"{episodes['tokens'].sum():,}", label="sampled tokens", bordered=True),
             mo.stat(f"{_policy['version'].n_unique()}", label="versions that acted", bordered=True),
-            mo.stat(f"{_trained:,}", label=f"trained tokens, {_sets} sets", bordered=True),
+            mo.stat(f"{_trained:,}", label=f"trained tokens, {_sets} set{'s' * (_sets != 1)}", bordered=True),
         ],
         widths="equal",
     )
@@ -217,7 +225,7 @@ def _(chosen, lake):
 
 @app.cell
 def _(actions, calls, episode, facts, lake, siblings, trained, training_set):
-    rows = trained.filter(training_set_id=training_set.value).to_dicts()
+    rows = trained.filter(pl.col("training_set_id").eq_missing(training_set.value)).to_dicts()
     _asked = lake.execute("select prompt from problems where problem_id = $1", [episode["problem_id"]]).fetchone()
     _tokenizer = tokenizer_of(lake, episode["model"])
     shown = page(episode, _asked[0] if _asked else "", facts, siblings, calls, actions, rows, _tokenizer)

@@ -47,12 +47,15 @@ def progress_chart(by_version: pl.DataFrame, stages: Mapping[int, str]) -> Figur
                 "capsize": 2,
             }
             low, high = interval(points["success"], points["episodes"])
+            at = points["version"] + 0.06 * (kinds.index(kind) - (len(kinds) - 1) / 2)  # equal points stay visible
             reach = [points["success"] - low, high - points["success"]]
-            success.errorbar(points["version"], points["success"], yerr=reach, **look)
-            reward.errorbar(points["version"], points["reward"], yerr=points["reward_error"].fill_null(0), **look)
-        success.set(title="success", ylim=(0, None))
+            success.errorbar(at, points["success"], yerr=reach, **look)
+            reward.errorbar(at, points["reward"], yerr=points["reward_error"].fill_null(0), **look)
+        success.set(title="success", ylim=(0, 1.03))
         success.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-        reward.set(title="mean reward", ylim=(0, None))
+        reward.set(
+            title="mean reward", ylim=(min(0, by_version["reward"].min()), max(1, by_version["reward"].max()) * 1.03)
+        )
         for axis in (success, reward):
             _name_versions(axis, by_version["version"].unique().sort().to_list(), stages)
         figure.legend(*success.get_legend_handles_labels(), loc="outside right center")
@@ -72,7 +75,7 @@ def shape_chart(acted: pl.DataFrame, staleness: pl.DataFrame) -> Figure:
         }
         if groups:
             tokens.hist([group["tokens"] for group in groups.values()], bins=24, **look)
-            edges = [n - 0.5 for n in range(acted["turns"].max() + 2)]
+            edges = [n - 0.5 for n in range(acted["turns"].min(), acted["turns"].max() + 2)]
             turns.hist([group["turns"] for group in groups.values()], bins=edges, rwidth=0.85, **look)
             tokens.legend()
         if staleness.is_empty():
@@ -81,7 +84,8 @@ def shape_chart(acted: pl.DataFrame, staleness: pl.DataFrame) -> Figure:
             )
         else:
             stale.bar(staleness["staleness"], staleness["tokens"], width=0.6, color=QUIET)
-        stale.set_xticks(staleness["staleness"].to_list())
+        furthest = max([2, *staleness["staleness"]])
+        stale.set(xlim=(-0.6, furthest + 0.6), xticks=range(furthest + 1))
         tokens.set(title="sampled tokens", xlabel="per episode", ylabel="episodes")
         turns.set(title="turns", xlabel="per episode", ylabel="episodes")
         stale.set(title="staleness", xlabel="versions", ylabel="trained tokens")

@@ -175,7 +175,8 @@ def tool(action: Row) -> str:
 
 def fact(name: str, value: str) -> str:
     """A measured fact: what the reward was made from."""
-    return f'<div class="fact"><b>{escape(name)}</b> <code>{escape(clipped(value))}</code></div>'
+    title = f'<span class="quiet">evidence</span> <b>{escape(name)}</b>'
+    return f'<div class="fact">{title} <code>{escape(clipped(value))}</code></div>'
 
 
 def clipped(text: str) -> str:
