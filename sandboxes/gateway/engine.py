@@ -64,19 +64,16 @@ class Engine:
     def __init__(self, url: str, model: str, *, deadline_s: float) -> None:
         self.url = url.rstrip("/")
         self.model = model
-        limits = httpx.Limits(max_connections=1024, max_keepalive_connections=256)
-        self._http = httpx.AsyncClient(
-            base_url=self.url,
-            limits=limits,
-            timeout=httpx.Timeout(deadline_s, connect=5.0),
-            trust_env=False,
-            verify=self.url.startswith("https"),
-        )
+        # Two pools: the pool's own work per request grows with the square of its idle connections. Text requests are
+        # short and the engine does them one by one, so a few connections serve all; generations hold theirs for long.
+        self._text = _client(self.url, deadline_s, connections=8)
+        self._tokens = _client(self.url, deadline_s, connections=1024)
         self._facts: tuple[float, Facts] | None = None
         self._asking = asyncio.Lock()
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._text.aclose()
+        await self._tokens.aclose()
 
     async def render(
         self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
@@ -88,7 +85,7 @@ class Engine:
 
     async def generate(self, token_ids: Sequence[int], sampling: dict[str, Any], into: Completion) -> None:
         """Sample a whole completion, added to `into` at once."""
-        answer = await self._post("/inference/v1/generate", self._generation(token_ids, sampling))
+        answer = await self._post("/inference/v1/generate", self._generation(token_ids, sampling), self._tokens)
         into.add(answer["choices"][0])
 
     async def stream(
@@ -97,7 +94,7 @@ class Engine:
         """Sample step by step; each step is added to `into` and its ids yielded. EngineTrouble where it breaks."""
         body = {**self._generation(token_ids, sampling), "stream": True}
         try:
-            async with self._http.stream("POST", "/inference/v1/generate", json=body) as response:
+            async with self._tokens.stream("POST", "/inference/v1/generate", json=body) as response:
                 if response.status_code != 200:
                     await response.aread()
                     raise _failure(response)
@@ -156,7 +153,7 @@ class Engine:
 
     async def healthy(self) -> bool:
         try:
-            return (await self._http.get("/health", timeout=2.0)).status_code == 200
+            return (await self._text.get("/health", timeout=2.0)).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -203,13 +200,13 @@ class Engine:
 
     async def _get(self, path: str) -> httpx.Response:
         try:
-            return await self._http.get(path, timeout=10.0)
+            return await self._text.get(path, timeout=10.0)
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
 
-    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _post(self, path: str, body: dict[str, Any], pool: httpx.AsyncClient | None = None) -> dict[str, Any]:
         try:
-            response = await self._http.post(path, json=body)
+            response = await (pool or self._text).post(path, json=body)
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
         if response.status_code != 200:
@@ -221,6 +218,14 @@ class Engine:
 def recorded_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
     """The sampling parameters worth keeping: what shapes the distribution, not how the engine returns it."""
     return {name: value for name, value in sampling.items() if name not in PLUMBING and value not in (None, [])}
+
+
+def _client(url: str, deadline_s: float, *, connections: int) -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=32)
+    timeout = httpx.Timeout(deadline_s, connect=5.0)
+    return httpx.AsyncClient(
+        base_url=url, limits=limits, timeout=timeout, trust_env=False, verify=url.startswith("https")
+    )
 
 
 def _unreachable(url: str, error: httpx.TransportError) -> EngineTrouble:
