@@ -15,6 +15,7 @@ with app.setup(hide_code=True):
     from trajectories_page import entry, page, tokenizer_of
 
     import lakehouse
+    from lakehouse.home import home
 
 
 @app.cell(hide_code=True)
@@ -57,7 +58,7 @@ def _(again):
         left join judgements on judgements.episode_id = episodes.episode_id and judgements.rubric = episodes.problem_kind
         order by started_at desc, episode_id
     """).pl()
-    _none = "No episodes yet: run `lakeloop quickstart`."
+    _none = f"No episodes yet in `{home().lake}`: run `lakeloop quickstart`."
     if episodes.is_empty() and mo.app_meta().mode == "script":
         print(_none)
     mo.stop(episodes.is_empty(), mo.callout(mo.md(_none), kind="info"))
@@ -81,21 +82,16 @@ def _(episodes, lake):
     return
 
 
-@app.cell(hide_code=True)
-def _():
-    mo.md("""
-    ## Does it learn?
-
-    Success is the share of episodes that solved their problem; the reward is what training saw. Bars are 95 % intervals.
-    """)
-    return
-
-
 @app.cell
 def _(episodes):
     _models = episodes["model"].unique(maintain_order=True).to_list()
     model = mo.ui.dropdown(_models, value=_models[0], label="model")
-    model if len(_models) > 1 else None
+    _about = mo.md("""
+    ## Does it learn?
+
+    Success is the share of episodes that solved their problem; the reward is what training saw. Bars are 95 % intervals.
+    """)
+    mo.vstack([_about, *([model] if len(_models) > 1 else [])])
     return (model,)
 
 
@@ -121,18 +117,9 @@ def _(by_version, lake, model):
     _none = mo.callout(mo.md("**Nothing judged yet:** `lakeloop label` gives episodes their rewards."), kind="info")
     mo.stop(by_version.is_empty(), _none)
     stages = dict(lake.execute("select version, stage from model_versions where name = $1", [model.value]).fetchall())
-    progress_chart(by_version, stages)
-    return
-
-
-@app.cell(hide_code=True)
-def _():
-    mo.md("""
-    ## How long, and how fresh?
-
-    Lengths are of the policy's own episodes. Staleness is how many versions old a trained token was when it was trained on.
-    """)
-    return
+    progress = progress_chart(by_version, stages)
+    progress
+    return (progress,)
 
 
 @app.cell
@@ -143,16 +130,14 @@ def _(acted, lake):
         group by staleness
         order by staleness
     """).pl()
-    shape_chart(acted, staleness)
-    return (staleness,)
+    shape = shape_chart(acted, staleness)
+    _about = mo.md("""
+    ## How long, and how fresh?
 
-
-@app.cell(hide_code=True)
-def _():
-    mo.md("""
-    ## One episode
+    Lengths are of the policy's own episodes. Staleness is how many versions old a trained token was when it was trained on.
     """)
-    return
+    mo.vstack([_about, shape])
+    return shape, staleness
 
 
 @app.cell
@@ -162,7 +147,8 @@ def _(episodes):
     kind = mo.ui.dropdown(["all", *episodes["kind"].unique().sort()], value="all", label="kind")
     outcome = mo.ui.dropdown(["all", "solved", "not solved", "no reward"], value="all", label="outcome")
     trained_on = mo.ui.checkbox(label="trained on")
-    mo.hstack([purpose, kind, outcome, trained_on], justify="start", align="center", gap=1.5)
+    _filters = mo.hstack([purpose, kind, outcome, trained_on], justify="start", align="center", gap=1.5)
+    mo.vstack([mo.md("## One episode"), _filters], gap=1)
     return kind, outcome, purpose, trained_on
 
 
