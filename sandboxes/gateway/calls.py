@@ -112,35 +112,33 @@ class Calls:
     async def _run(self, session: Session, request: Request, flight: Flight) -> Recorded:
         """Render and splice, journal the intent, generate, read the reply, journal the answer."""
         started = time.monotonic()
-        call: Recorded | None = None
         completion = Completion()
         session.used_at = started
         try:
             async with asyncio.timeout(self._deadline_s):
                 prompt = await splice.build(self._engine, request.conversation, session.by_prefix, request.sampling)
                 demonstrated = await self._demonstrated(request, prompt)
-                call = flight.call = await self._dispatch(session, request, prompt)
+                call = await self._dispatch(session, request, prompt, flight)
                 if demonstrated is None:
                     answer = await self._sample(request, prompt, completion, flight)
                 else:
                     answer = _demonstration(request, demonstrated)
         except TimeoutError:
             trouble = EngineTrouble(f"the engine gave no answer within {self._deadline_s:.0f} s")
-            await self._fail(session, call, completion, started, Status.INFRA_ERROR, trouble.message)
+            await self._fail(session, flight.call, completion, started, Status.INFRA_ERROR, trouble.message)
             raise trouble from None
         except GatewayError as error:
             status = Status.INFRA_ERROR if isinstance(error, EngineTrouble) else Status.AGENT_ERROR
-            await self._fail(session, call, completion, started, status, error.message)
+            await self._fail(session, flight.call, completion, started, status, error.message)
             raise
         except asyncio.CancelledError:
-            await self._fail(session, call, completion, started, *flight.ending)
+            await self._fail(session, flight.call, completion, started, *flight.ending)
             raise
         except Exception as error:
             trouble = EngineTrouble(f"the engine's answer could not be used: {type(error).__name__}: {error}")
-            await self._fail(session, call, completion, started, Status.INFRA_ERROR, trouble.message)
+            await self._fail(session, flight.call, completion, started, Status.INFRA_ERROR, trouble.message)
             raise trouble from error
         await self._record(session, call, answer.model_copy(update={"latency_s": time.monotonic() - started}))
-        session.remember(call)
         session.used_at = time.monotonic()
         return call
 
@@ -158,7 +156,7 @@ class Calls:
             )
         return ids
 
-    async def _dispatch(self, session: Session, request: Request, prompt: splice.Prompt) -> Recorded:
+    async def _dispatch(self, session: Session, request: Request, prompt: splice.Prompt, flight: Flight) -> Recorded:
         """Place the call in the tree and journal its intent."""
         where = tree.place(session.calls, prompt.token_ids, request.conversation, retokenised=prompt.retokenised)
         intent = Intent(
@@ -179,7 +177,7 @@ class Calls:
             engine_version=session.row.engine_version,
             started_at=now(),
         )
-        call = Recorded(intent)
+        call = flight.call = Recorded(intent)
         session.calls.append(call)  # before the first await: a call that runs beside this one must see it
         try:
             await self._journal.intent(session.session_id, intent)
@@ -215,6 +213,8 @@ class Calls:
     async def _record(self, session: Session, call: Recorded, answer: Answer) -> None:
         """Journal an answer. Where that fails the client still gets it, and the episode is masked."""
         call.answer = answer
+        if call.answered:
+            session.remember(call)
         try:
             await self._journal.answer(call.intent.call_id, answer)
         except JournalError as error:

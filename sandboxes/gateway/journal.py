@@ -74,7 +74,8 @@ class Journal:
         return db
 
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._db)
+        # Shielded: a call that is cancelled meanwhile must not take back what was handed over.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work, self._db))
 
     async def _write(self, statement: str, *values: Any) -> None:
         changed = await self._run(lambda db: db.execute(statement, values).rowcount)
