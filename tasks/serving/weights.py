@@ -13,7 +13,9 @@ from typing import Any
 
 from tasks.serving.errors import ModelError
 
+INDEX = "model.safetensors.index.json"
 HEAD = "lm_head.weight"
+HEAD_FILE = "part-output-layer.safetensors"
 EMBEDDING = "model.embed_tokens.weight"  # of Llama, Qwen, Mistral, SmolLM and their kin
 
 
@@ -52,12 +54,17 @@ def servable(folder: Path, view: Path) -> Path:
     shutil.rmtree(view, ignore_errors=True)
     view.mkdir(parents=True)
     for file in folder.iterdir():
-        # Without the index every *.safetensors file is read, the added one too.
-        if file.is_file() and file.name not in ("config.json", "model.safetensors.index.json"):
+        if file.suffix == ".safetensors":
+            # Under its own name a single file would be read alone, without the index and the layer added here.
+            (view / f"part-{file.name}").symlink_to(file.resolve())
+        elif file.is_file() and file.name not in ("config.json", INDEX):
             (view / file.name).symlink_to(file.resolve())
     config = json.loads((folder / "config.json").read_text())
     (view / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}, indent=1))
-    _write(view / "output-layer.safetensors", HEAD, held[EMBEDDING])
+    _write(view / HEAD_FILE, HEAD, held[EMBEDDING])
+    places = {HEAD: HEAD_FILE} | {name: f"part-{tensor.file.name}" for name, tensor in held.items()}
+    size = sum(tensor.end - tensor.begin for tensor in [*held.values(), held[EMBEDDING]])
+    (view / INDEX).write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": places}))
     return view
 
 

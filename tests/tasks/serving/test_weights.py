@@ -30,6 +30,8 @@ def test_a_tied_model_is_served_with_the_embedding_as_output_layer(tmp_path):
     original = load_file(tied / "model.safetensors")
     assert set(loaded) == {*original, HEAD}
     assert np.array_equal(loaded[HEAD], original[EMBEDDING])
+    index = json.loads((view / "model.safetensors.index.json").read_text())["weight_map"]
+    assert index == {HEAD: "part-output-layer.safetensors", **dict.fromkeys(original, "part-model.safetensors")}
     config = json.loads((view / "config.json").read_text())
     assert config == {"model_type": "llama", "tie_word_embeddings": False}
     assert (view / "tokenizer.json").read_text() == "{}"

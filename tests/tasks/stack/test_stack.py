@@ -98,10 +98,9 @@ def test_moving_the_alias_redeploys(started, settings):
             stage = Lineage(stage=f"base-{version}")
             version = registry.register(settings.model_name, folder, lineage=stage)
         registry.promote(settings.model_name, version)
-        moved = time.monotonic()
-        while engine.served_version() != version:
-            assert time.monotonic() - moved < 120, processes.tail("worker", settings.home)
-            time.sleep(0.5)
+        run = ended("reconcile", settings, deadline_s=150)
+        assert run["state_type"] == "COMPLETED", processes.tail("worker", settings.home)
+        assert engine.served_version() == version
 
 
 def test_down_ends_everything_it_started_and_nothing_else(started, settings):
@@ -113,6 +112,19 @@ def test_down_ends_everything_it_started_and_nothing_else(started, settings):
         "engine": "adopted",
         **dict.fromkeys(OURS, "down"),
     }
+
+
+def ended(flow, settings, *, deadline_s):
+    """The first run of `flow` that has ended."""
+    deadline = time.monotonic() + deadline_s
+    body = {"flows": {"name": {"any_": [flow]}}}
+    while True:
+        found = httpx.post(f"{settings.prefect_url}/flow_runs/filter", json=body, timeout=30).raise_for_status().json()
+        for run in found:
+            if run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
+                return run
+        assert time.monotonic() < deadline, f"no run of {flow} ended: {processes.tail('worker', settings.home)}"
+        time.sleep(0.5)
 
 
 def _of(process, settings):
