@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from tasks.training import data, folder
 from tasks.training.config import TrainConfig
 from tasks.training.errors import TrainingError, report
-from tasks.training.orphan import die_with_parent
+from tasks.training.orphan import end_with_parent
 
 parser = argparse.ArgumentParser(prog="tasks.training", description=__doc__)
 parser.add_argument("--config", type=Path, required=True, help="a TrainConfig as JSON")
 
 if "WORLD_SIZE" in os.environ:
-    die_with_parent()
+    end_with_parent()
 try:
     config = TrainConfig.model_validate_json(parser.parse_args().config.read_text())
     folder.check_model(config.model)

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from transformers.modeling_utils import PreTrainedModel
 
 from tasks.training import folder
 from tasks.training.agreement import Agreement, ByRow
+from tasks.training.errors import TrainingError
+from tasks.training.probe import Probes
 from tasks.training.ranks import Ranks
 
 KEPT = 2
@@ -30,16 +32,22 @@ class Position:
     step: int = 0  # optimiser steps done
     proximal: ByRow | None = None  # log-probs under the weights of step 0, where the objective needs them
     agreement: Agreement | None = None
-    facts: dict[str, str] = field(default_factory=dict)  # the run's identity and its MLflow run
+    probes: Probes | None = None  # under the weights of step 0
 
 
 def save(
-    work: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer, position: Position, ranks: Ranks
+    work: Path,
+    model: PreTrainedModel,
+    optimiser: torch.optim.Optimizer,
+    position: Position,
+    facts: dict[str, str],
+    ranks: Ranks,
 ) -> None:
     """Writes `checkpoints/step-N` over all ranks and drops all but the newest two."""
     target = work / "checkpoints" / f"step-{position.step:08d}"
-    state = {"step": position.step, "agreement": position.agreement and vars(position.agreement)}
-    with _together(target, position.facts, ranks) as partial:
+    agreement = position.agreement and asdict(position.agreement)
+    state = {"step": position.step, "agreement": agreement, "probes": position.probes}
+    with _together(target, facts, ranks) as partial:
         weights, moments = get_state_dict(model, optimiser)
         save_sharded({"model": weights, "optimiser": moments}, checkpoint_id=partial)
         if ranks.first:
@@ -51,12 +59,20 @@ def save(
             shutil.rmtree(old)
 
 
-def resume(work: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer) -> Position | None:
-    """Loads the newest complete checkpoint into model and optimiser; None where there is none."""
+def resume(
+    work: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer, facts: dict[str, str]
+) -> Position | None:
+    """Loads the newest complete checkpoint into model and optimiser; None where there is none.
+
+    Raises TrainingError where the checkpoint is of a run with other `facts`.
+    """
     found = _complete(work)
     if not found:
         return None
     newest = found[-1]
+    made_by = folder.done(newest) or {}
+    if any(made_by.get(name) != value for name, value in facts.items()):
+        raise TrainingError(f"{work} holds checkpoints of another run: remove it or name another work folder")
     weights, moments = get_state_dict(model, optimiser)
     loaded: dict[str, Any] = {"model": weights, "optimiser": moments}
     load_sharded(loaded, checkpoint_id=newest)
@@ -67,7 +83,7 @@ def resume(work: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer)
         step=state["step"],
         proximal={int(i): values for i, values in load_file(proximal).items()} if proximal.exists() else None,
         agreement=Agreement(**state["agreement"]) if state["agreement"] else None,
-        facts=folder.done(newest) or {},
+        probes=state["probes"],
     )
 
 

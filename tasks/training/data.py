@@ -37,7 +37,7 @@ class Row:
 
 
 def load(config: TrainConfig) -> list[Row]:
-    """The rows of the file in `row_index` order; raises RowsRefused with every reason in words."""
+    """The file's rows with tokens to train, in `row_index` order; raises RowsRefused with the reason in words."""
     table = _read(config.rows)
     missing = set(TrainingRow.model_fields) - set(table.column_names)
     if missing:
@@ -51,7 +51,7 @@ def load(config: TrainConfig) -> list[Row]:
         for i, (episode, index, advantage) in enumerate(labels)
     ]
     _check(rows, config)
-    return rows
+    return [row for row in rows if len(row.positions)]
 
 
 def _read(file: Path) -> pa.Table:

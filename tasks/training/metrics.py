@@ -37,6 +37,10 @@ class MetricsLog:
         self._file = file.open("w", encoding="utf-8")
         self._file.writelines(line + "\n" for line in kept)
 
+    @property
+    def mlflow_run(self) -> str | None:
+        return self._run.run_id if self._run else None
+
     def write(self, step: int, values: dict[str, float]) -> None:
         """`step` counts from 1; 0 is the look before the first update."""
         self._file.write(json.dumps({"step": step, "at": round(time.time(), 3), **values}) + "\n")

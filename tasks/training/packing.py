@@ -14,10 +14,9 @@ MicroBatch = list[int]  # row numbers of one forward pass of one rank; may be em
 
 def minibatches(rows: Sequence[Row], config: TrainConfig) -> list[Minibatch]:
     """Every optimiser step of the run: each epoch is a fresh permutation drawn from (seed, epoch)."""
-    trainable = np.array([i for i, row in enumerate(rows) if len(row.positions)])
     steps: list[Minibatch] = []
     for epoch in range(config.epochs):
-        order = np.random.default_rng([config.seed, epoch]).permutation(trainable)
+        order = np.random.default_rng([config.seed, epoch]).permutation(len(rows))
         sizes = [1 if config.minibatch_unit == "rows" else len(rows[i].ids) for i in order]
         steps += _cut(order.tolist(), sizes, config.minibatch)
     return steps[: config.max_steps]

@@ -17,7 +17,7 @@ from tasks.training.errors import NotFinite, TrainingError
 from tasks.training.identity import identity
 from tasks.training.lock import exclusive
 from tasks.training.metrics import MetricsLog
-from tasks.training.mlflow_run import MlflowRun
+from tasks.training.mlflow_run import open_run
 from tasks.training.packing import Minibatch, minibatches
 from tasks.training.ranks import Ranks, joined
 from tasks.training.step import Accumulated, accumulate, look
@@ -29,6 +29,7 @@ class Run:
 
     config: TrainConfig
     rows: Sequence[Row]
+    facts: dict[str, str]  # which run this is
     plan: list[Minibatch]
     ranks: Ranks
     model: PreTrainedModel
@@ -67,47 +68,46 @@ def _finished(config: TrainConfig, facts: dict[str, str]) -> bool:
 def _prepare(config: TrainConfig, rows: Sequence[Row], ranks: Ranks, facts: dict[str, str]) -> Run:
     model = policy.load(config, ranks)
     adamw = optimiser.adamw(model, config)
-    position = checkpoint.resume(config.work_folder, model, adamw) or Position(facts=facts)
-    if position.facts.get("run") != facts["run"]:
-        raise TrainingError(
-            f"{config.work_folder} holds checkpoints of another run: remove it or name another work folder"
-        )
-    log = ranks.only_first(lambda: _open_log(config, position))
-    return Run(config, rows, minibatches(rows, config), ranks, model, adamw, position, log)
+    position = checkpoint.resume(config.work_folder, model, adamw, facts) or Position()
+    log = ranks.only_first(lambda: _open_log(config, facts, position))
+    return Run(config, rows, facts, minibatches(rows, config), ranks, model, adamw, position, log)
 
 
-def _open_log(config: TrainConfig, position: Position) -> MetricsLog:
+def _open_log(config: TrainConfig, facts: dict[str, str], position: Position) -> MetricsLog:
     tracked = None
     if config.mlflow:
         settings = {key: str(value) for key, value in config.model_dump(mode="json", exclude={"mlflow"}).items()}
-        tracked = MlflowRun(config.mlflow, run_id=position.facts.get("mlflow_run"), parameters=settings)
-        position.facts["mlflow_run"] = tracked.run_id
+        tracked = open_run(config.mlflow, config.work_folder / "mlflow.json", facts, settings)
     return MetricsLog(config.work_folder, tracked, resumed_at=position.step)
 
 
 def _train(job: Run) -> None:
     started = time.monotonic()
     config, position = job.config, job.position
-    before = probe.take(job.model, job.rows, job.ranks)
-    if position.step == 0 and _needs_proximal(job):
-        position.proximal = look(job.model, job.rows, config, job.ranks)
-        _agree(job, position.proximal)
+    if position.step == 0:
+        position.probes = probe.take(job.model, job.rows, job.ranks)
+        if _needs_proximal(job):
+            position.proximal = look(job.model, job.rows, config, job.ranks)
+            _agree(job, position.proximal)
     last: dict[str, float] = {}
     while position.step < len(job.plan):
         last = _step(job)
         if config.checkpoint_every and position.step % config.checkpoint_every == 0 and position.step < len(job.plan):
-            checkpoint.save(config.work_folder, job.model, job.optimiser, position, job.ranks)
+            checkpoint.save(config.work_folder, job.model, job.optimiser, position, job.facts, job.ranks)
     summary = {
         "steps": position.step,
         "rows": len(job.rows),
         "tokens_trained": sum(len(job.rows[i].positions) for chosen in job.plan for i in chosen),
         "agreement": position.agreement and asdict(position.agreement),
         "last_step": last,
-        "mlflow_run": position.facts.get("mlflow_run"),
+        "mlflow_run": job.log and job.log.mlflow_run,
         "train_seconds": round(time.monotonic() - started, 3),
     }
-    reports = {folder.SUMMARY: summary, folder.PROBE: probe.compare(before, probe.take(job.model, job.rows, job.ranks))}
-    checkpoint.export(config.output, config.model, job.model, reports, position.facts, job.ranks)
+    reports = {
+        folder.SUMMARY: summary,
+        folder.PROBE: probe.compare(position.probes or [], probe.take(job.model, job.rows, job.ranks)),
+    }
+    checkpoint.export(config.output, config.model, job.model, reports, job.facts, job.ranks)
     if job.ranks.first:
         shutil.rmtree(config.work_folder / "checkpoints", ignore_errors=True)
 

@@ -1,5 +1,6 @@
 """What a whole run promises, on one rank in this process."""
 
+import fcntl
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -150,3 +151,23 @@ def test_a_crash_while_writing_leaves_no_folder(tmp_path: Path) -> None:
         (partial / "whole.safetensors").write_text("whole")
     assert sorted(file.name for file in target.iterdir()) == ["DONE", "whole.safetensors"]
     assert folder.done(target)["run"] == "r"
+
+
+def test_a_work_folder_takes_one_run_at_a_time_and_only_its_own_checkpoints(configure: Configure, train: Train) -> None:
+    config = configure()
+    config.work_folder.mkdir()
+    with (config.work_folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.write("4711")
+        held.flush()
+        with pytest.raises(TrainingError, match="process 4711 already trains"):
+            train(config)
+    with folder.appearing(config.work_folder / "checkpoints" / "step-00000001", {"run": "another"}):
+        pass
+    with pytest.raises(TrainingError, match="checkpoints of another run"):
+        train(config)
+
+
+def test_ranks_must_be_as_configured(configure: Configure, train: Train) -> None:
+    with pytest.raises(TrainingError, match=r"ranks=2, torchrun started 1"):
+        train(configure(ranks=2))

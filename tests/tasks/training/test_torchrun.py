@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from tasks.training.config import TrainConfig, launch_command
+from tasks.training.folder import PROBE
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,11 +50,22 @@ def test_two_ranks_killed_and_resumed_reach_the_weights_of_one_undisturbed_rank(
         second.kill()
     assert second.returncode == 0, said
 
-    one = train(configure(**shape, output=tmp_path / "one"))
+    alone = configure(**shape, output=tmp_path / "one")
+    one = train(alone)
     weights = [load_file(folder / "model.safetensors") for folder in (one, two.output)]
     for name, expected in weights[0].items():
         torch.testing.assert_close(weights[1][name], expected, rtol=0, atol=2e-5)
 
-    steps = [json.loads(line)["step"] for line in (two.work_folder / "metrics.jsonl").read_text().splitlines()]
-    assert steps == list(range(len(steps)))
+    probes = [json.loads((folder / PROBE).read_text()) for folder in (one, two.output)]
+    for expected, found in zip(*probes, strict=True):
+        for name in ("logprobs", "previous_logprobs"):
+            torch.testing.assert_close(torch.tensor(found[name]), torch.tensor(expected[name]), rtol=0, atol=1e-3)
+
+    logs = [
+        [json.loads(line) for line in (c.work_folder / "metrics.jsonl").read_text().splitlines()] for c in (alone, two)
+    ]
+    assert [entry["step"] for entry in logs[1]] == list(range(len(logs[0])))
+    for expected, found in zip(*logs, strict=True):
+        for name in expected.keys() - {"at", "tokens_per_second"}:
+            assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
     assert not (two.work_folder / "checkpoints").exists()
