@@ -91,7 +91,7 @@ def _(episodes):
 
     Success is the share of episodes that solved their problem; the reward is what training saw. Bars are 95 % intervals.
     """)
-    mo.vstack([_about, *([model] if len(_models) > 1 else [])])
+    mo.vstack([_about, *([model] if len(_models) > 1 else [])], gap=0)
     return (model,)
 
 
@@ -136,7 +136,7 @@ def _(acted, lake):
 
     Lengths are of the policy's own episodes. Staleness is how many versions old a trained token was when it was trained on.
     """)
-    mo.vstack([_about, shape])
+    mo.vstack([_about, shape], gap=0)
     return shape, staleness
 
 

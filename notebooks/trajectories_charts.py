@@ -46,9 +46,8 @@ def progress_chart(by_version: pl.DataFrame, stages: Mapping[int, str]) -> Figur
                 "elinewidth": 0.8,
                 "capsize": 2,
             }
-            low, high = interval(points["success"], points["episodes"])
             at = points["version"] + 0.06 * (kinds.index(kind) - (len(kinds) - 1) / 2)  # equal points stay visible
-            reach = [points["success"] - low, high - points["success"]]
+            reach = interval(points["success"], points["episodes"])
             success.errorbar(at, points["success"], yerr=reach, **look)
             reward.errorbar(at, points["reward"], yerr=points["reward_error"].fill_null(0), **look)
         success.set(title="success", ylim=(0, 1.03))
@@ -95,10 +94,11 @@ def shape_chart(acted: pl.DataFrame, staleness: pl.DataFrame) -> Figure:
 
 
 def interval(share: pl.Series, n: pl.Series, z: float = 1.96) -> tuple[pl.Series, pl.Series]:
-    """Wilson's interval of a share of `n`: lower and upper end, 95 % by default."""
+    """How far Wilson's interval of a share of `n` reaches below and above the share; 95 % by default."""
+    n = n.cast(pl.Float64)  # a count's square may not fit its own type
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)).sqrt()
-    return centre - reach, centre + reach
+    return (share - centre + reach).clip(0), (centre + reach - share).clip(0)  # rounding may leave -1e-17
 
 
 def _name_versions(axis: Axes, versions: list[int], stages: Mapping[int, str]) -> None:
