@@ -8,7 +8,8 @@ import hashlib
 
 import httpx
 
-from tasks.stack.probes import NOTHING, READY, Look
+from lakehouse.home import Home
+from tasks.stack.probes import NOTHING, OWNER, READY, Look
 from tasks.stack.settings import POOL, ROOT
 
 VARIABLE = "lakeloop_deployments"
@@ -30,11 +31,11 @@ def registered(api_url: str) -> Look:
     return READY if answer.status_code == 200 and answer.json()["value"] == fingerprint() else NOTHING
 
 
-def note(api_url: str) -> None:
-    """Note that the deployments of this checkout are registered."""
-    value = {"value": fingerprint()}
-    if _send("PATCH", f"{api_url}/variables/name/{VARIABLE}", value, besides=404).status_code == 404:
-        _send("POST", f"{api_url}/variables/", {"name": VARIABLE, **value})
+def note(api_url: str, home: Home) -> None:
+    """Note that the deployments of this checkout are registered, and whose flow runs this server hands out."""
+    for name, value in ((VARIABLE, fingerprint()), (OWNER, str(home.root))):
+        if _send("PATCH", f"{api_url}/variables/name/{name}", {"value": value}, besides=404).status_code == 404:
+            _send("POST", f"{api_url}/variables/", {"name": name, "value": value})
 
 
 def fingerprint() -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 TIMEOUT_S = 3.0
+OWNER = "lakeloop_home"  # a Prefect variable: the home folder whose stack the server belongs to
 
 
 class Seen(StrEnum):
@@ -33,12 +34,22 @@ def foreign(what: str) -> Look:
     return Look(Seen.FOREIGN, what)
 
 
-def prefect(api_url: str) -> Look:
-    """A Prefect server: `/api/health` is the JSON value `true`."""
+def prefect(api_url: str, home: str) -> Look:
+    """A Prefect server (`/api/health` is the JSON value `true`) that does not belong to another home folder.
+
+    Two homes on one server would run each other's flows, each in its own lake.
+    """
     answer = _ask("GET", f"{api_url}/health")
     if isinstance(answer, Look):
         return answer
-    return READY if answer.text.strip() == "true" else _other(answer)
+    if answer.text.strip() != "true":
+        return _other(answer)
+    owner = (
+        _json(owned) if isinstance(owned := _ask("GET", f"{api_url}/variables/name/{OWNER}"), httpx.Response) else None
+    )
+    if isinstance(owner, dict) and owner.get("value", home) != home:
+        return foreign(f"the Prefect server of the home folder {owner['value']}")
+    return READY
 
 
 def mlflow(url: str) -> Look:

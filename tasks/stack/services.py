@@ -80,7 +80,7 @@ def _prefect(settings: Settings) -> Service:
         name="prefect",
         expected="a Prefect server",
         start=start,
-        probe=lambda _: probes.prefect(settings.prefect_url),
+        probe=lambda _: probes.prefect(settings.prefect_url, str(settings.home.root)),
         url=settings.prefect_url,
         setting="LAKELOOP_PREFECT_PORT",
     )
@@ -140,7 +140,7 @@ def _deployments(settings: Settings) -> Service:
         start=start,
         probe=lambda _: deployments.registered(settings.prefect_url),
         needs=("prefect",),
-        settle=lambda: deployments.note(settings.prefect_url),
+        settle=lambda: deployments.note(settings.prefect_url, settings.home),
         once=True,
     )
 

@@ -37,7 +37,7 @@ def serving(answers):
 
 MODELS = json.dumps({"data": [{"id": "tiny"}]})
 LOOKS = {
-    "prefect": lambda url: probes.prefect(f"{url}/api"),
+    "prefect": lambda url: probes.prefect(f"{url}/api", "/home/a"),
     "mlflow": probes.mlflow,
     "engine": lambda url: probes.engine(url, "tiny"),
     "gateway": lambda url: probes.gateway(url, "key", engine_url="http://e", model_name="tiny"),
@@ -101,6 +101,11 @@ def test_the_right_program_is_ready(name, answers):
     [
         ("engine", {"/v1/models": '{"data": [{"id": "other"}]}'}, "LAKELOOP_MODEL"),
         ("engine", {"/v1/models": MODELS}, "VLLM_SERVER_DEV_MODE"),
+        (
+            "prefect",
+            {"/api/health": "true", "/api/variables/name/lakeloop_home": '{"value": "/home/b"}'},
+            "the Prefect server of the home folder /home/b",
+        ),
         ("gateway", {"/health": '{"engine_url": "http://x", "model": "big"}'}, "a gateway to big at http://x"),
     ],
 )

@@ -82,10 +82,14 @@ def test_the_deployments_of_prefect_yaml_are_there_and_their_schedules_are_pause
     assert not [schedule for one in found for schedule in one["schedules"] if schedule["active"]]
 
 
-def test_another_home_does_not_take_over_this_gateway(started, settings, tmp_path, monkeypatch):
+def test_another_home_does_not_take_over_this_stack(started, settings, tmp_path, monkeypatch):
+    first = settings.home.root
     monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
-    with pytest.raises(StackError, match=r"is taken: expected this home's gateway, found a gateway of another home"):
+    with pytest.raises(StackError, match=f"is taken: .*the Prefect server of the home folder {first}"):
         up(settings)
+    elsewhere = settings.model_copy(update={"prefect_port": free_ports(1)[0]})
+    with pytest.raises(StackError, match=r"is taken: expected this home's gateway, found a gateway of another home"):
+        up(elsewhere)
     assert down(settings) == []
 
 
