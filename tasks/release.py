@@ -27,7 +27,7 @@ def register(
 ) -> int:
     """Register weights in MLflow and in the lake, with everything they were made from; the version number."""
     settings = Settings()
-    lineage = Lineage(stage=stage, parent=parent, commit=commit())
+    lineage = Lineage(stage=stage, parent=parent)
     if training_set_id:
         known = training_set(None, training_set_id)
         lineage = lineage.model_copy(
@@ -35,6 +35,7 @@ def register(
                 "training_set": training_set_id,
                 "rubrics": known.rubrics,
                 "lake_versions": known.pinned_versions,
+                "commit": commit(),
             }
         )
     registry = Registry(settings.mlflow_url)

@@ -121,16 +121,18 @@ def list_problems(as_json: Json = False) -> None:
 
 
 def notebook(
+    edit: Annotated[bool, typer.Option(help="Open the cells for editing; they run when you run them.")] = False,
     headless: Annotated[bool, typer.Option(help="Do not open a browser.")] = False,
     port: Annotated[int, typer.Option(min=1, max=65535)] = 2718,
 ) -> None:
-    """Open the trajectories notebook on this lake."""
+    """Open the trajectories notebook on this lake, as an app; with --edit as a notebook."""
     import os
     import sys
 
     from tasks.stack.settings import ROOT
 
-    command = [sys.executable, "-m", "marimo", "edit", str(ROOT / "notebooks" / "trajectories.py"), "--port", str(port)]
+    mode = "edit" if edit else "run"
+    command = [sys.executable, "-m", "marimo", mode, str(ROOT / "notebooks" / "trajectories.py"), "--port", str(port)]
     command += ["--host", "127.0.0.1", *(["--headless"] if headless else [])]
     os.execv(sys.executable, command)  # noqa: S606 - the notebook server takes over this terminal
 

