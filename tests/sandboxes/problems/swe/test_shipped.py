@@ -1,0 +1,68 @@
+from collections import Counter
+
+import pytest
+
+from lakehouse.home import home
+from sandboxes.problems.swe import KIND, load, text
+from sandboxes.problems.swe.shipped import PROBLEMS
+from sandboxes.problems.swe.spec import DATA, read_spec
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return load(home())
+
+
+def easy(problem):
+    return read_spec(problem).hint == 3
+
+
+def test_there_are_enough_problems_of_each_kind_and_split(problems):
+    pairs = [problem for problem in problems if read_spec(problem).bug is None]
+    count = Counter(problem.split for problem in problems if easy(problem))
+    assert len(pairs) >= 4
+    assert count["train"] >= 80
+    assert count["eval"] >= 24
+    assert len({problem.source.split("==")[0] for problem in problems}) >= 5
+
+
+def test_ids_are_unique_and_every_problem_passed_both_gates(problems):
+    assert len({problem.problem_id for problem in problems}) == len(problems)
+    assert all(problem.oracle_passed and problem.null_failed for problem in problems)
+
+
+def test_no_package_is_in_both_splits(problems):
+    package = {split: {p.source.split("==")[0] for p in problems if p.split == split} for split in ("train", "eval")}
+    assert not package["train"] & package["eval"]
+
+
+def test_procedural_prompts_are_short_and_hold_the_broken_line_where_they_promise_it(problems):
+    for problem in problems:
+        spec = read_spec(problem)
+        if spec.bug is None:
+            continue
+        assert len(problem.prompt) + len(text.SYSTEM) <= text.BUDGET
+        shown = dict(line.split("| ", 1) for line in problem.prompt.splitlines() if line.split("| ")[0].isdigit())
+        assert (str(spec.bug.line) in shown) == (spec.hint == 3)
+        if spec.hint == 3:
+            assert shown[str(spec.bug.line)].count(spec.repair[0].old) == 1
+
+
+def test_the_expected_tests_of_every_problem_are_known(problems):
+    for problem in problems:
+        spec = read_spec(problem)
+        assert 1 <= len(spec.fail_to_pass) <= (10 if spec.bug else 40)
+        assert spec.pass_to_pass
+        assert not set(spec.fail_to_pass) & set(spec.pass_to_pass)
+
+
+def test_the_expert_edits_and_then_submits(problems):
+    for problem in problems:
+        calls = KIND.expert(problem)
+        assert [call.name for call in calls] == ["edit"] * (len(calls) - 1) + ["submit"]
+        assert len(calls) == 2 or read_spec(problem).bug is None
+
+
+def test_the_shipped_set_is_small():
+    assert sum(path.stat().st_size for path in DATA.iterdir()) < 2_000_000
+    assert (DATA / PROBLEMS).is_file()
