@@ -10,7 +10,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quickstart test install install-engine system up down lint types contracts format lock clean
+.PHONY: help quickstart test install install-engine system boxes up down lint types contracts format lock clean
 
 BIN := .venv/bin
 CODE := flows tasks sandboxes lakehouse
@@ -21,11 +21,13 @@ help: ## Print this list
 
 quickstart: install install-engine ## Run the whole loop once: install, start the stack, train, show the curve (MODEL=, ROUNDS=)
 	@$(INSTALL)/system.sh --optional
+	@$(INSTALL)/boxes.sh
 	@LAKELOOP_INSTALL_SECONDS=$$(cat .venv-tools/seconds/* 2>/dev/null | awk '{s += $$1} END {print s + 0}') \
 	  $(BIN)/lakeloop quickstart $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 test: install install-engine ## Run the tests, installing first what they need (PYTEST_ARGS=)
 	@$(INSTALL)/system.sh --optional
+	@$(INSTALL)/boxes.sh --optional
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 install: ## Make the pipeline's environment, .venv, from the lock
@@ -36,6 +38,9 @@ install-engine: ## Make the CPU engine's environment, .venv-engine, from the loc
 
 system: ## Install Docker, bubblewrap, mmdebstrap and tini with apt-get, as root
 	@$(INSTALL)/system.sh
+
+boxes: install system ## Make the root file system of the boxes now, so that no episode waits for it
+	@$(INSTALL)/boxes.sh
 
 up: install install-engine ## Start Prefect, MLflow, the engine and the gateway
 	@$(BIN)/lakeloop up

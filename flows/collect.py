@@ -13,7 +13,7 @@ from lakehouse.records import Split
 from sandboxes.agents import Sampling
 from tasks.land import land
 from tasks.progress import Progress
-from tasks.rollout import Draw, Play, dispatch, load_problems, roll_out, shards
+from tasks.rollout import Draw, Play, dispatch, fetch, load_problems, roll_out, shards
 
 
 class Collected(BaseModel):
@@ -77,6 +77,7 @@ async def collect(
     play = Play(sampling, backend, concurrency, deadline_s)
     await load_problems(list(wanted))
     todo, known = dispatch(draw)
+    await asyncio.to_thread(fetch, list(known.values()))
     progress = await Progress.begin(f"collecting {purpose}", len(todo))
     statuses: Counter[str] = Counter()
     landed = skipped = 0

@@ -16,7 +16,7 @@ from sandboxes.agents import Sampling
 from sandboxes.episode import Result, run_episode
 from sandboxes.gateway.client import GatewayClient
 from sandboxes.gateway.keys import operator_key
-from sandboxes.problems.library import load
+from sandboxes.problems.library import load, prepare
 from tasks.progress import Progress
 from tasks.serving.engine import Engine
 from tasks.stack.settings import Settings
@@ -87,6 +87,12 @@ def dispatch(draw: Draw) -> tuple[list[Dispatch], dict[str, Problem]]:
     Writer().append_new("dispatches", intents, key="episode_id")
     todo = [left for left in remaining(None, draw.run_id) if left.episode_id in intended]
     return todo, {problem.problem_id: problem for problem in problems}
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def fetch(problems: Sequence[Problem]) -> None:
+    """Fetch the sources these problems need, once per machine."""
+    prepare(problems)
 
 
 @task(cache_policy=NO_CACHE, retries=1, retry_delay_seconds=2)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +33,10 @@ def quickstart(
     chosen = preset(model)
     console.print(chosen.expectation)
     started = time.monotonic()
-    seconds = {"install": float(os.environ.get("LAKELOOP_INSTALL_SECONDS", 0)), "up": round(bring_up(), 2)}
+    with ThreadPoolExecutor(1) as side:  # fetching sources is waiting, and so is most of `up`
+        sources = side.submit(fetch_sources)
+        seconds = {"install": float(os.environ.get("LAKELOOP_INSTALL_SECONDS", 0)), "up": round(bring_up(), 2)}
+        sources.result()
     point_at_stack()
     from flows.quickstart import quickstart as flow
     from tasks.serving import models
@@ -48,6 +52,13 @@ def quickstart(
     (settings.home.root / "quickstart.json").write_text(json.dumps(numbers, indent=2) + "\n")
     curve = draw_curve(outcome, settings.home.root / "quickstart.png")
     _print(outcome, numbers, curve)
+
+
+def fetch_sources() -> None:
+    """Fetch the sources of all shipped problems."""
+    from sandboxes.problems.library import load, prepare
+
+    prepare(load("swe"))
 
 
 STAGES = ("warm_start", "collect", "label", "train", "release", "evaluate")

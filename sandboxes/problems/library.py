@@ -1,8 +1,11 @@
 """The shipped problems of every kind, as records."""
 
+from collections.abc import Sequence
+
 from lakehouse.home import home
 from lakehouse.records import Problem
 from sandboxes.problems import search, swe
+from sandboxes.problems.swe.shipped import fetch_sources
 
 LOADERS = {"search": search.build.build, "swe": lambda: swe.load(home())}
 
@@ -12,3 +15,8 @@ def load(kind: str) -> list[Problem]:
     if kind not in LOADERS:
         raise LookupError(f"no kind of problem is called {kind!r}; there are {', '.join(sorted(LOADERS))}")
     return LOADERS[kind]()
+
+
+def prepare(problems: Sequence[Problem]) -> None:
+    """Fetch now what episodes of these problems would otherwise wait for. EnvironmentFailure where it cannot be had."""
+    fetch_sources([problem for problem in problems if problem.kind == "swe"])

@@ -137,7 +137,12 @@ def _step(job: Run) -> dict[str, float]:
     position.step += 1
     seconds = time.monotonic() - started
     values = metrics.of_step(found.sums, [job.rows[i] for i in chosen], agreement.policy_version(job.rows, config))
-    values |= {"grad_norm": norm, "learning_rate": rate, "tokens_per_second": values["tokens_seen"] / seconds}
+    values |= {
+        "steps_planned": len(job.plan),
+        "grad_norm": norm,
+        "learning_rate": rate,
+        "tokens_per_second": values["tokens_seen"] / seconds,
+    }
     if job.log:
         job.log.write(position.step, values)
     return values
