@@ -4,6 +4,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from flows.cli import lake, runs, stack
 
@@ -30,12 +31,19 @@ def run() -> None:
         errors.print("interrupted")
         sys.exit(130)
     except Exception as error:
-        if not _expected(error):
+        told = _told(error)
+        if told is None:
             raise
-        errors.print(f"[red]error:[/red] {error}", highlight=False)
+        errors.print(f"[red]error:[/red] {escape(told)}", highlight=False)
         sys.exit(1)
 
 
-def _expected(error: Exception) -> bool:
-    """Whether the error is one of ours, whose message names the cause and the remedy."""
-    return type(error).__module__.partition(".")[0] in ("flows", "tasks", "sandboxes", "lakehouse")
+def _told(error: Exception) -> str | None:
+    """The message of an error that the user can mend: one of ours, or a setting that is wrong. None for a defect."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError) and error.title == "Settings":
+        wrong = [f"LAKELOOP_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors()]
+        return "; ".join(wrong)
+    ours = type(error).__module__.partition(".")[0] in ("flows", "tasks", "sandboxes", "lakehouse")
+    return str(error) if ours else None

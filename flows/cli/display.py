@@ -31,4 +31,4 @@ def progress_display(console: Console) -> Iterator[None]:
 
 def _line(console: Console, what: str, done: int, total: int) -> None:
     if done in (0, total):
-        console.print(f"{what}: {done} of {total}", highlight=False)
+        console.print(f"{what}: {done} of {total}", highlight=False, markup=False)

@@ -1,10 +1,12 @@
 """`query`, `episodes`, `problems`, `notebook`: reading the lake."""
 
 import json
+from decimal import Decimal
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 console = Console()
@@ -33,9 +35,9 @@ def query(
 
     found = run(sql)
     if as_json:
-        typer.echo(json.dumps(found.to_dicts(), default=str, ensure_ascii=False))
+        typer.echo(json.dumps(found.to_dicts(), default=_json, ensure_ascii=False))
         return
-    table = Table(*found.columns)
+    table = Table(*map(escape, found.columns))
     for row in found.head(rows).iter_rows():
         table.add_row(*map(_cell, row))
     console.print(table)
@@ -137,8 +139,15 @@ def notebook(
     os.execv(sys.executable, command)  # noqa: S606 - the notebook server takes over this terminal
 
 
+def _json(value: object) -> object:
+    """What JSON has no type for: a decimal (DuckDB's sums of integers are some) is a number, the rest is text."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return str(value)
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     text = str(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+    return escape(text if len(text) <= 120 else text[:117] + "...")

@@ -51,6 +51,7 @@ def run(name: str, arguments: list[str]) -> None:
     point_at_stack()
     flow = getattr(import_module(f"flows.{name}"), name)
     given = parse(flow, arguments)
+    check_stack()
     from flows.cli.display import progress_display
 
     with progress_display(console):
@@ -76,13 +77,34 @@ def point_at_stack() -> None:
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 
+def check_stack() -> None:
+    """StackError where this home's Prefect server does not answer: every flow needs it."""
+    from tasks.stack import Settings, StackError
+    from tasks.stack.probes import Seen, prefect
+
+    settings = Settings()
+    look = prefect(settings.prefect_url, str(settings.home.root))
+    if look.seen is not Seen.READY:
+        found = f"found {look.what}" if look.what else "nothing answers"
+        raise StackError(
+            f"no Prefect server of {settings.home.root} at {settings.prefect_url}: {found}. Run `lakeloop up` first."
+        )
+
+
 def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
-    """Options `--some-name VALUE` for each parameter of a flow; dictionaries and lists as JSON."""
+    """Options `--some-name VALUE` for each parameter of a flow; dictionaries and lists as JSON.
+
+    What the flow would refuse ends here, with a usage line and exit status 2.
+    """
+    from prefect.exceptions import ParameterTypeError
+    from prefect.utilities.callables import get_call_parameters
+
     schema = flow.parameters.model_dump()
     parser = argparse.ArgumentParser(
         prog=f"lakeloop {flow.name}",
         description=(inspect.getdoc(flow.fn) or "").partition("\nArgs:")[0],
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     for name, about in schema["properties"].items():
         default = about.get("default")
@@ -95,8 +117,13 @@ def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
             help=((about.get("description") or "") + note).replace("%", "%%"),
             metavar=_metavar(about),
         )
-    given = vars(parser.parse_args(arguments))
-    return {name: _value(name, text, parser) for name, text in given.items()}
+    written = vars(parser.parse_args(arguments))
+    given = {name: _value(name, text, parser) for name, text in written.items()}
+    try:
+        flow.validate_parameters(get_call_parameters(flow.fn, (), given))
+    except ParameterTypeError as error:
+        parser.error(str(error))
+    return given
 
 
 def _metavar(about: dict[str, Any]) -> str:

@@ -10,10 +10,14 @@ from sandboxes.problems.swe.shipped import fetch_sources
 LOADERS = {"search": search.build.build, "swe": lambda: swe.load(home())}
 
 
+class UnknownKind(LookupError):
+    """No kind of problem has this name."""
+
+
 def load(kind: str) -> list[Problem]:
-    """The shipped problems of a kind; LookupError where there is no such kind."""
+    """The shipped problems of a kind. UnknownKind names those there are."""
     if kind not in LOADERS:
-        raise LookupError(f"no kind of problem is called {kind!r}; there are {', '.join(sorted(LOADERS))}")
+        raise UnknownKind(f"no kind of problem is called {kind!r}; there are {', '.join(sorted(LOADERS))}")
     return LOADERS[kind]()
 
 

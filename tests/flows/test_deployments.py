@@ -1,0 +1,35 @@
+"""`prefect.yaml`: each flow once, with a form that explains itself, scheduled and paused."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.cli.runs import FLOWS
+
+DEPLOYMENTS = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text())["deployments"]
+every_deployment = pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda one: one["name"])
+
+
+def test_every_flow_is_a_command_and_a_deployment():
+    assert sorted(one["name"] for one in DEPLOYMENTS) == sorted(FLOWS)
+
+
+@every_deployment
+def test_the_parameters_make_a_form_with_a_description_of_each(deployment):
+    module, _, name = deployment["entrypoint"].rpartition(".")
+    schema = getattr(import_module(module), name).parameters.model_dump()
+    assert schema["type"] == "object"
+    for parameter, about in schema["properties"].items():
+        assert about.get("description"), parameter
+        assert {"type", "anyOf", "enum", "$ref", "allOf"} & about.keys(), parameter
+    assert set(schema.get("required", [])) <= schema["properties"].keys()
+    assert deployment["description"]
+
+
+@every_deployment
+def test_a_schedule_is_there_and_paused(deployment):
+    schedules = deployment.get("schedules", [])
+    assert len(schedules) == (0 if deployment["name"] == "release" else 1)  # a release needs a folder
+    assert [schedule["active"] for schedule in schedules] == [False] * len(schedules)
