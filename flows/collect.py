@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from typing import Annotated, Literal
-from uuid import uuid4
 
 from prefect import flow
 from prefect.artifacts import acreate_table_artifact
@@ -13,7 +12,7 @@ from lakehouse.records import Split
 from sandboxes.agents import Sampling
 from tasks.land import land
 from tasks.progress import Progress
-from tasks.rollout import Draw, Play, dispatch, fetch, load_problems, roll_out, shards
+from tasks.rollout import Draw, Play, dispatch, fetch, load_problems, own_run_id, roll_out, shards
 
 
 class Collected(BaseModel):
@@ -60,11 +59,11 @@ async def collect(
         concurrency: Episodes at a time.
         shard_size: Episodes per Prefect task; they land together.
         deadline_s: Seconds an episode may take.
-        run_id: Name an interrupted run to continue it.
+        run_id: Name an interrupted run to continue it. Default: derived from the flow run, so that a retry continues.
     """
     wanted = problems or {"search": 16, "swe": 4}
     draw = Draw(
-        run_id=run_id or f"run-{uuid4().hex[:12]}",
+        run_id=run_id or own_run_id(),
         problems=wanted,
         split=split,
         samples=samples,
@@ -73,6 +72,7 @@ async def collect(
         seed=seed,
         max_difficulty=max_difficulty,
     )
+    print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
     play = Play(sampling, backend, concurrency, deadline_s)
     await load_problems(list(wanted))

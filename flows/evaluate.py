@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from flows.collect import collect
 from flows.label import label
 from lakehouse.results import Success, success
+from tasks.label import current_rubrics
 
 
 class Evaluated(BaseModel):
@@ -48,7 +49,7 @@ async def evaluate(
         max_difficulty=max_difficulty,
         temperature=temperature,
     )
-    label(rubrics=[f"{kind}@1" for kind in wanted], run_ids=[collected.run_id])
+    label(rubrics=current_rubrics(wanted), run_ids=[collected.run_id])
     results = success(None, collected.run_id)
     await acreate_table_artifact(
         key="evaluation",

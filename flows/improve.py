@@ -10,6 +10,7 @@ from flows.evaluate import Evaluated, evaluate
 from flows.label import label
 from flows.release import release
 from flows.train import train
+from tasks.label import current_rubrics
 from tasks.progress import Clock
 
 
@@ -51,7 +52,7 @@ async def improve(
         seed: Draws the problems; each round draws anew.
     """
     wanted = problems or {"search": 16, "swe": 4}
-    rubrics = [f"{kind}@1" for kind in wanted]
+    rubrics = current_rubrics(wanted)
     done: list[Round] = []
     for number in range(1, rounds + 1):
         clock = Clock()

@@ -9,6 +9,7 @@ from prefect.artifacts import acreate_link_artifact
 from pydantic import BaseModel, Field
 
 from lakehouse.select import Selection
+from tasks.label import current_rubrics
 from tasks.stack.settings import Settings
 from tasks.train import choose_rows, fit, starting_point
 from tasks.training.config import TrainConfig
@@ -46,7 +47,7 @@ async def train(
     Args:
         objective: sft learns from demonstrations, grpo from groups of samples.
         run_ids: Runs to select from. Default: all.
-        rubrics: Rubrics with their versions. Default: search@1 and swe@1.
+        rubrics: Rubrics with their versions. Default: the current one of every kind of problem.
         filter: A file of lakehouse/sql/filters. Default: the objective's own.
         parent: Version to start from. Default: the promoted one.
         max_staleness: How many versions an episode may be behind the parent.
@@ -61,7 +62,7 @@ async def train(
     selected = await choose_rows(
         Selection(
             objective=objective,
-            rubrics=rubrics or ["search@1", "swe@1"],
+            rubrics=rubrics or current_rubrics(),
             filter=filter or objective,
             run_ids=run_ids or [],
             policy_version=start,

@@ -29,3 +29,24 @@ def export_rows(lake: str | None, training_set_id: str, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(path)
     return path
+
+
+def rollout_temperature(lake: str | None, training_set_id: str) -> float:
+    """The one temperature at which the set's tokens were sampled: log-probs are taken after it, so a trainer needs it.
+
+    ValueError where a set mixes temperatures; 1.0 where nothing was sampled (demonstrations).
+    """
+    with connect(lake) as connection:
+        found = connection.execute(
+            """
+            select distinct coalesce(json_extract(calls.sampling, '$.temperature')::double, 1.0) as temperature
+            from calls
+            semi join (from training_rows where training_set_id = $1) as rows using (episode_id)
+            where calls.token_route <> 'demonstration'
+            """,
+            [training_set_id],
+        ).fetchall()
+    if len(found) > 1:
+        several = ", ".join(f"{value:g}" for (value,) in sorted(found))
+        raise ValueError(f"training set {training_set_id} mixes rollouts of temperatures {several}: select runs of one")
+    return float(found[0][0]) if found else 1.0

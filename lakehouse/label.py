@@ -67,6 +67,14 @@ def label(lake: str | None, rubric: str, *, where: str = "true") -> Labelled:
     )
 
 
+def current(name: str) -> str:
+    """A rubric with the version its file has now, such as "swe@1". UnknownRubric if there is none of this name."""
+    try:
+        return f"{name}@{relation(f'rubrics.{name}').header['version']}"
+    except KeyError as error:
+        raise UnknownRubric(f"rubric {name!r}: {error.args[0]}") from None
+
+
 def _parsed(rubric: str) -> tuple[str, int]:
     """("swe", 1) from "swe@1", if the file of that name says it is that version."""
     name, _, version = rubric.partition("@")

@@ -1,11 +1,12 @@
 """Label: the Prefect task that judges episodes by a rubric."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from lakehouse.label import Labelled, label
+from lakehouse.label import Labelled, current, label
+from sandboxes.problems.kinds import KINDS
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2, task_run_name="judge {rubric}")
@@ -17,3 +18,8 @@ def judge(rubric: str, run_ids: Sequence[str]) -> Labelled:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def current_rubrics(kinds: Iterable[str] = tuple(KINDS)) -> list[str]:
+    """The rubric of each kind of problem, in the version its file has now."""
+    return [current(kind) for kind in sorted(kinds)]

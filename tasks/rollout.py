@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import uuid4
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
 
 from lakehouse.collecting import remaining
 from lakehouse.planning import choose
-from lakehouse.records import Dispatch, Mode, Problem, Split, episode_id, group_id, now
+from lakehouse.records import Dispatch, Mode, Problem, Split, digest, episode_id, group_id, now
 from lakehouse.write import Writer
 from sandboxes import backends
 from sandboxes.agents import Sampling
@@ -132,3 +134,8 @@ async def roll_out(
 def shards(dispatches: Sequence[Dispatch], size: int) -> list[list[Dispatch]]:
     """Dispatches in shards of at most `size`, a group's samples together: they share a prompt and so the engine's cache."""
     return [list(dispatches[start : start + size]) for start in range(0, len(dispatches), size)]
+
+
+def own_run_id() -> str:
+    """A run id derived from the Prefect flow run: when that is retried, it finds what it landed before."""
+    return "run-" + digest(str(flow_run.id or uuid4()))[:12]

@@ -13,7 +13,7 @@ from prefect import get_run_logger, task
 from prefect.artifacts import acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from lakehouse.export import export_rows
+from lakehouse.export import export_rows, rollout_temperature
 from lakehouse.select import Selected, Selection, select
 from tasks.progress import Progress
 from tasks.registry.versions import Registry, RegistryError
@@ -66,6 +66,8 @@ async def choose_rows(selection: Selection) -> Selected:
 async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> Fitted:
     """Export the rows and run the trainer to its end. TrainingFailed with its last lines, or after `deadline_s`."""
     await asyncio.to_thread(export_rows, None, training_set_id, config.rows)
+    temperature = await asyncio.to_thread(rollout_temperature, None, training_set_id)
+    config = config.model_copy(update={"grpo": config.grpo.model_copy(update={"temperature": temperature})})
     config_file = config.work_folder / "config.json"
     config_file.parent.mkdir(parents=True, exist_ok=True)
     config_file.write_text(config.model_dump_json(indent=2))
@@ -103,7 +105,7 @@ async def _read(process: Process, last: deque[str]) -> None:
     async for raw in process.stdout:
         line = raw.decode(errors="replace").rstrip()
         last.append(line)
-        log.debug(line)
+        log.info(line)
 
 
 async def _follow(process: Process, config: TrainConfig) -> None:

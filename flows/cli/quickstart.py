@@ -19,18 +19,23 @@ console = Console()
 
 
 def quickstart(
-    model: Annotated[str, typer.Option(help="tiny, smollm2, or a Hugging Face folder.")] = "tiny",
+    model: Annotated[
+        str | None, typer.Option(help="tiny, smollm2, or a Hugging Face folder. Default: LAKELOOP_MODEL, else tiny.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of GRPO.")] = 2,
     seed: Annotated[int, typer.Option(help="Draws the problems.")] = 0,
 ) -> None:
     """Bring the stack up, warm-start a model on demonstrations, improve it with GRPO, and show what came of it."""
-    os.environ["LAKELOOP_MODEL"] = model
+    if model:
+        os.environ["LAKELOOP_MODEL"] = model
     from flows.cli.display import progress_display
     from flows.cli.presets import preset
     from flows.cli.runs import point_at_stack
     from flows.cli.stack import bring_up
+    from tasks.stack import Settings
 
-    chosen = preset(model)
+    settings = Settings()
+    chosen = preset(settings.model)
     console.print(chosen.expectation)
     started = time.monotonic()
     with ThreadPoolExecutor(1) as side:  # fetching sources is waiting, and so is most of `up`
@@ -40,9 +45,7 @@ def quickstart(
     point_at_stack()
     from flows.quickstart import quickstart as flow
     from tasks.serving import models
-    from tasks.stack import Settings
 
-    settings = Settings()
     folder = models.resolve(settings.model, settings.home)
     with progress_display(console):
         outcome = asyncio.run(flow(folder=folder, rounds=rounds, seed=seed, **chosen.parameters))

@@ -70,7 +70,9 @@ def point_at_stack() -> None:
     """Make Prefect, MLflow and everything started from here speak to this home's stack. Before Prefect is imported."""
     from tasks.stack import Settings
 
-    os.environ.update(Settings().environment())
+    settings = Settings()
+    settings.home.root.mkdir(parents=True, exist_ok=True)  # Prefect keeps its profile there
+    os.environ.update(settings.environment())
     # The display tells what happens and an error is told once, at the end; the UI has every line.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")

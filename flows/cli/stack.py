@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from tasks.stack.stack import State
+    from tasks.stack import State
 
 console = Console()
 

@@ -16,7 +16,13 @@ def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=config.learning_rate, betas=(0.9, 0.95), fused=True)
+    return torch.optim.AdamW(
+        [g for g in groups if g["params"]],
+        lr=config.learning_rate,
+        betas=(0.9, 0.95),
+        eps=config.adam_eps,
+        fused=True,
+    )
 
 
 def learning_rate(config: TrainConfig, step: int, steps: int) -> float:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sandboxes.problems.swe.mutate import Mutation, mutations
-from tasks.training.tiny.traces import Trace, message, system, tool_call, value
+from tasks.training.tiny.traces import Trace, message, system, tool_call, value, word
 
 MODULES = (
     "argparse ast bisect calendar cmd code codecs colorsys configparser contextlib copy csv datetime difflib dis "
@@ -21,7 +21,17 @@ MODULES = (
 ).split()
 EDIT = "change fix patch replace modify".split()
 END = "finish done commit end".split()
+OTHERS = (("look", "read", "peek"), ("shell", "exec", "sh"), ("check", "verify", "try"))  # never the call that is made
+OTHER_ARGUMENTS = ("path, line", "command", "")
 ARGUMENTS = (("path", "line", "old", "new"), ("file", "row", "before", "after"), ("name", "number", "find", "put"))
+PLACES = (
+    "{package}/{module}.py",
+    "src/{package}/{module}.py",
+    "{package}/__init__.py",
+    "{module}.py",
+    "lib/{module}.py",
+)
+OPENINGS = ("Mend the code, then end.", "One line is wrong.", "Correct the source.", "Find the bug and hand it in.", "")
 WINDOW = 14
 
 
@@ -37,29 +47,33 @@ def code_traces(seed: int, per_module: int = 220) -> list[Trace]:
         sites = mutations(source)
         lines = source.split("\n")
         chosen = rng.sample(sites, min(per_module, len(sites)))
-        found += filter(None, map(partial(repair, rng, module.split(".")[-1] + ".py", lines), chosen))
+        found += filter(None, map(partial(repair, rng, module.split(".")[-1], lines), chosen))
     return found
 
 
-def repair(rng: random.Random, path: str, lines: list[str], bug: Mutation) -> Trace | None:
-    """The trace of one bug, or None where its window is too long to read."""
+def repair(rng: random.Random, module: str, lines: list[str], bug: Mutation) -> Trace | None:
+    """The trace of one bug, or None where its window is too long to read. Package, path and failure are invented."""
     first, shown = window(rng, lines, bug)
     if sum(map(len, shown)) > 700:
         return None
     broken = lines[bug.line - 1]
     shown[bug.line - first] = broken[: bug.column] + bug.new + broken[bug.column + len(bug.old) :]
     edit, end, names = rng.choice(EDIT), rng.choice(END), rng.choice(ARGUMENTS)
-    where = f"{path.removesuffix('.py')} {path} {bug.function}\n"
-    fails = f"Fails: {bug.function}({value(rng)[:30]}) -> {value(rng)[:20]}\n"
-    question = (
-        (where if rng.random() < 0.8 else "")
-        + (fails if rng.random() < 0.8 else "")
-        + "\n".join(f"{number}| {text}" for number, text in enumerate(shown, first))
-    )
+    package = word(rng).lower()
+    path = rng.choice(PLACES).format(package=package, module=rng.choice((module, word(rng).lower())))
+    name = bug.function.rpartition(".")[2]
+    question = [f"{package} {path} {bug.function}"]
+    if rng.random() < 0.8:
+        question.append(f"Fails: assert {name}({value(rng)[:24]}) == {value(rng)[:16]} -> {value(rng)[:24]}")
+    question += [f"{number}| {text}" for number, text in enumerate(shown, first)]
+    tools = [f"{edit}({', '.join(names)})", f"{end}()"]
+    if rng.random() < 0.6:
+        tools[1:1] = [f"{rng.choice(n)}({a})" for n, a in zip(OTHERS[1:], OTHER_ARGUMENTS[1:], strict=True)]
+        tools.insert(0, f"{rng.choice(OTHERS[0])}({OTHER_ARGUMENTS[0]})")
     values = (path, bug.line, bug.new, bug.old)
     return [
-        system("", (f"{edit}({', '.join(names)})", f"{end}()")),
-        message("user", question),
+        system(rng.choice(OPENINGS), tools),
+        message("user", "\n".join(question)),
         *tool_call(edit, dict(zip(names, values, strict=True))),
         message("tool", "ok"),
         *tool_call(end, {}),

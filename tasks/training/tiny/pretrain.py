@@ -8,7 +8,7 @@ import argparse
 import copy
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from tasks.training.tiny.tokenizer import CONTEXT, VOCABULARY, train_tokenizer
 from tasks.training.tiny.traces import Trace, short_echoes, traces
 
 CONTEXT_WEIGHT = 0.1
+SAVE_EVERY = 200  # steps
 
 
 @dataclass(frozen=True)
@@ -94,21 +95,33 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * min(1.0, 0.02 + 0.98 * 3 * (steps - step) / steps)
 
 
-def pretrain(out: Path, *, echo_steps: int, steps: int, peak: float, seed: int, save_every: int = 200) -> None:
-    """Two lessons, short echoes and then everything; saves a Hugging Face folder with float16 weights."""
+def pretrain(
+    out: Path,
+    *,
+    start: Path | None,
+    echo_steps: int,
+    steps: int,
+    stop: int | None,
+    code_share: float,
+    peak: float,
+    seed: int,
+) -> None:
+    """Two lessons, short echoes and then everything; saves a Hugging Face folder with float16 weights.
+
+    `start` is a folder to go on from, with new optimiser state; `stop` ends the run after so many steps, undecayed.
+    """
     torch.manual_seed(seed)
     code = code_traces(seed)
-    sample = ["".join(piece.text for piece in trace) for trace in islice(traces(seed, code), 6000)]
-    tokenizer = train_tokenizer(sample)
-    model = new_model()
+    tokenizer, model = fresh(seed, code) if start is None else reopened(start)
     optimizers = new_optimizers(model, peak)
     out.mkdir(parents=True, exist_ok=True)
     (out / "log.jsonl").unlink(missing_ok=True)
     lessons = (
         Lesson(short_echoes(seed + 1), echo_steps, row_tokens=96, batch=32),
-        Lesson(traces(seed + 2, code), steps, row_tokens=512, batch=5),
+        Lesson(traces(seed + 2, code, code_share), steps, row_tokens=512, batch=5),
     )
     step, total, started = 0, echo_steps + steps, time.monotonic()
+    last = min(total, stop or total)
     for lesson in lessons:
         stream = rows(lesson, tokenizer)
         for _ in range(lesson.steps):
@@ -120,8 +133,23 @@ def pretrain(out: Path, *, echo_steps: int, steps: int, peak: float, seed: int, 
                 line = {"step": step, "loss": round(loss, 4), "right": round(right, 4)}
                 with (out / "log.jsonl").open("a") as log:
                     print(json.dumps(line | {"seconds": round(time.monotonic() - started, 1)}), file=log)
-            if step % save_every == 0 or step == total:
+            if step % SAVE_EVERY == 0 or step == last:
                 save(model, tokenizer, out)
+            if step == last:
+                return
+
+
+def fresh(seed: int, code: Sequence[Trace]) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
+    """A tokenizer learnt from 6,000 traces, and an untrained model."""
+    sample = ["".join(piece.text for piece in trace) for trace in islice(traces(seed, code, 0.2), 6000)]
+    return train_tokenizer(sample), new_model()
+
+
+def reopened(folder: Path) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
+    """What `save` left, in float32."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return tokenizer, model
 
 
 def update(
@@ -141,21 +169,33 @@ def update(
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Weights in float16: eight more bits of mantissa would double the file for nothing a small model can use."""
     tokenizer.save_pretrained(out)
-    half = copy.deepcopy(model).half()
+    half = copy.deepcopy(model).half()  # type: ignore[no-untyped-call]
     half.save_pretrained(out)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="a folder to go on from")
+    parser.add_argument("--stop", type=int, help="end after so many steps, whatever the schedule")
     parser.add_argument("--echo-steps", type=int, default=320)
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--code-share", type=float, default=0.2, help="of the traces after the first lesson")
     parser.add_argument("--peak", type=float, default=4e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    pretrain(given.out, echo_steps=given.echo_steps, steps=given.steps, peak=given.peak, seed=given.seed)
+    pretrain(
+        given.out,
+        start=given.start,
+        echo_steps=given.echo_steps,
+        steps=given.steps,
+        stop=given.stop,
+        code_share=given.code_share,
+        peak=given.peak,
+        seed=given.seed,
+    )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ TELL = "reply respond finish say tell submit".split()
 FIND_ARGUMENT = "query text term words key".split()
 READ_ARGUMENT = "title name page item".split()
 TELL_ARGUMENT = "text value result content".split()
-SHARES = (0.38, 0.07, 0.17, 0.18, 0.2)  # of lookup, ranking, recital, echo and repair traces
+SHARES = (0.475, 0.0875, 0.2125, 0.225)  # of lookup, ranking, recital and echo among the traces without code
 MONTHS = "January February March April May June July August September October November December".split()
 
 
@@ -249,9 +249,10 @@ def short_echoes(seed: int) -> Iterator[Trace]:
         yield short_echo(rng)
 
 
-def traces(seed: int, code: Sequence[Trace]) -> Iterator[Trace]:
-    """An endless mixture of every kind; repairs are drawn from `code`."""
+def traces(seed: int, code: Sequence[Trace], code_share: float) -> Iterator[Trace]:
+    """An endless mixture of every kind; `code_share` of them are repairs, drawn from `code`."""
     rng = random.Random(seed)  # noqa: S311 - invented text, not secrets
     kinds = (lookup, ranking, recital, echo, lambda _: rng.choice(code))
+    shares = (*((1 - code_share) * share for share in SHARES), code_share)
     while True:
-        yield rng.choices(kinds, SHARES)[0](rng)
+        yield rng.choices(kinds, shares)[0](rng)
