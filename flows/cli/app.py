@@ -10,6 +10,8 @@ from flows.cli import lake, runs, stack
 
 errors = Console(stderr=True)
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -27,9 +29,10 @@ def run() -> None:
     """Run a command. What a user can mend is one message and exit status 1; Ctrl-C is 130; anything else is a traceback."""
     try:
         app()
-    except KeyboardInterrupt:
-        errors.print("interrupted")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # typer makes this of Ctrl-C, and says nothing
+            errors.print("interrupted")
+        raise
     except Exception as error:
         told = _told(error)
         if told is None:
