@@ -21,11 +21,12 @@ TEST_S = 120.0
 AROUND = 10  # lines that `view` shows to each side
 ARGUMENTS: dict[str, dict[str, type]] = {
     "view": {"path": str, "line": int},
-    "edit": {"path": str, "line": int, "old": str, "new": str},
+    "edit": {"line": int, "old": str, "new": str, "path": str},
     "run": {"command": str},
     "test": {},
     "submit": {},
 }
+OPTIONAL = {("edit", "path")}
 
 
 class SweEnvironment:
@@ -40,6 +41,7 @@ class SweEnvironment:
         self._box: Box | None = None
         self._in_box: dict[str, bytes] = {}  # the tree as the box has it
         self.tree = dict(start)
+        self._shown = spec.shown  # the file that `edit` changes where it names none
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
@@ -93,11 +95,15 @@ class SweEnvironment:
         lines = found[1].split("\n")
         if not 1 <= line <= len(lines):
             return Observation(f"{found[0]} has {len(lines)} lines", is_error=True)
+        self._shown = found[0]
         first = max(1, line - AROUND)
         shown = list(enumerate(lines[first - 1 : line + AROUND - 1], start=first))
         return Observation(_cut(text.numbered(shown)))
 
-    def _edit(self, path: str, line: int, old: str, new: str) -> Observation:
+    def _edit(self, line: int, old: str, new: str, path: str | None = None) -> Observation:
+        path = path or self._shown
+        if path is None:
+            return Observation("no file is shown: view one, or give its path", is_error=True)
         found = self._file(path)
         if isinstance(found, Observation):
             return found
@@ -164,7 +170,9 @@ def _wrong(name: str, arguments: Mapping[str, Any]) -> str:
     if name not in ARGUMENTS:
         return f"no tool {text.shorten(name, 40)}; there are {', '.join(ARGUMENTS)}"
     wanted = ARGUMENTS[name]
-    fits = set(arguments) == set(wanted) and all(type(arguments[key]) is kind for key, kind in wanted.items())
+    needed = {key for key in wanted if (name, key) not in OPTIONAL}
+    named = needed <= set(arguments) <= set(wanted)
+    fits = named and all(type(value) is wanted[key] for key, value in arguments.items())
     takes = ", ".join(f"{key}: {'integer' if kind is int else 'string'}" for key, kind in wanted.items())
     return "" if fits else f"{name} takes ({takes})"
 

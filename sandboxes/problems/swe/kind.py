@@ -22,8 +22,9 @@ class SweKind:
         return SweEnvironment(problem, spec, start, backend)
 
     def expert(self, problem: Problem) -> Sequence[ToolCall]:
-        edits = [ToolCall("edit", edit.model_dump()) for edit in read_spec(problem).repair]
-        return [*edits, ToolCall("submit")]
+        spec = read_spec(problem)
+        edits = [edit.model_dump(exclude={"path"} if edit.path == spec.shown else None) for edit in spec.repair]
+        return [*(ToolCall("edit", edit) for edit in edits), ToolCall("submit")]
 
     def solved(self, facts: Sequence[Fact]) -> bool:
         return any(fact.name == "tests" and fact.value["resolved"] is True for fact in facts)

@@ -74,6 +74,11 @@ class Spec(_Model):
         failing = set(self.fail_to_pass)
         return tuple(node for file in self.test_files for node in known[file] if node not in failing)
 
+    @property
+    def shown(self) -> str | None:
+        """The file whose lines the statement shows, if it shows any."""
+        return self.bug.path if self.bug is not None and self.hint >= 3 else None
+
     def broken(self) -> dict[str, bytes]:
         """The work tree an agent is given."""
         tree = dict(pristine(self.package, self.version))

@@ -14,11 +14,13 @@ WINDOW = 14  # lines of source at most
 Numbered = Sequence[tuple[int, str]]
 
 
-def _tool(name: str, description: str, **properties: Mapping[str, str]) -> dict[str, Any]:
+def _tool(
+    name: str, description: str, *, optional: Sequence[str] = (), **properties: Mapping[str, str]
+) -> dict[str, Any]:
     parameters = {
         "type": "object",
         "properties": properties,
-        "required": list(properties),
+        "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
@@ -32,10 +34,11 @@ TOOLS: list[dict[str, Any]] = [
     _tool(
         "edit",
         "Replace text that starts on a line and occurs there once.",
-        path=_PATH,
+        optional=("path",),
         line=_LINE,
         old={"type": "string", "description": "The text to replace; may span lines."},
         new={"type": "string", "description": "The text to put there."},
+        path=_PATH | {"description": "File; by default the one shown last."},
     ),
     _tool(
         "run", "Run a shell command in the package's root.", command={"type": "string", "description": "The command."}

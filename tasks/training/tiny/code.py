@@ -23,7 +23,7 @@ EDIT = "change fix patch replace modify".split()
 END = "finish done commit end".split()
 OTHERS = (("look", "read", "peek"), ("shell", "exec", "sh"), ("check", "verify", "try"))  # never the call that is made
 OTHER_ARGUMENTS = ("path, line", "command", "")
-ARGUMENTS = (("path", "line", "old", "new"), ("file", "row", "before", "after"), ("name", "number", "find", "put"))
+ARGUMENTS = (("line", "old", "new", "path"), ("row", "before", "after", "file"), ("number", "find", "put", "name"))
 PLACES = (
     "{package}/{module}.py",
     "src/{package}/{module}.py",
@@ -70,11 +70,11 @@ def repair(rng: random.Random, module: str, lines: list[str], bug: Mutation) -> 
     if rng.random() < 0.6:
         tools[1:1] = [f"{rng.choice(n)}({a})" for n, a in zip(OTHERS[1:], OTHER_ARGUMENTS[1:], strict=True)]
         tools.insert(0, f"{rng.choice(OTHERS[0])}({OTHER_ARGUMENTS[0]})")
-    values = (path, bug.line, bug.new, bug.old)
+    values = (bug.line, bug.new, bug.old)  # the file is the one that is shown
     return [
         system(rng.choice(OPENINGS), tools),
         message("user", "\n".join(question)),
-        *tool_call(edit, dict(zip(names, values, strict=True))),
+        *tool_call(edit, dict(zip(names[:3], values, strict=True))),
         message("tool", "ok"),
         *tool_call(end, {}),
     ]
