@@ -5,6 +5,7 @@ beside the deployments themselves.
 """
 
 import hashlib
+import time
 
 import httpx
 
@@ -13,6 +14,7 @@ from tasks.stack.probes import NOTHING, OWNER, READY, Look
 from tasks.stack.settings import POOL, ROOT
 
 VARIABLE = "lakeloop_deployments"
+LOCKED_S = 30.0
 SOURCES = ["flows", "tasks", "sandboxes", "lakehouse"]  # parameter types of a flow may come from any of them
 
 
@@ -47,5 +49,10 @@ def fingerprint() -> str:
 
 
 def _send(method: str, url: str, body: dict[str, str], *, besides: int = 0) -> httpx.Response:
-    answer = httpx.request(method, url, json=body, timeout=30.0, trust_env=False)
-    return answer if answer.status_code == besides else answer.raise_for_status()
+    """Send it. 503 is Prefect's word for a SQLite database that is locked, which passes."""
+    deadline = time.monotonic() + LOCKED_S
+    while True:
+        answer = httpx.request(method, url, json=body, timeout=30.0, trust_env=False)
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+            return answer if answer.status_code == besides else answer.raise_for_status()
+        time.sleep(0.5)

@@ -23,14 +23,13 @@ class Deployments:
 
     def start(self, name, **parameters):
         """Start a run; its id."""
-        found = self.http.get(f"deployments/name/{name}/{name}").raise_for_status().json()
-        made = self.http.post(f"deployments/{found['id']}/create_flow_run", json={"parameters": parameters})
-        return made.raise_for_status().json()["id"]
+        found = self.ask("GET", f"deployments/name/{name}/{name}")
+        return self.ask("POST", f"deployments/{found['id']}/create_flow_run", {"parameters": parameters})["id"]
 
     def ended(self, run_id, *, deadline_s=180):
         """Wait for a run's end; its final state."""
         deadline = time.monotonic() + deadline_s
-        while (state := self.http.get(f"flow_runs/{run_id}").raise_for_status().json()["state"])["type"] not in ENDED:
+        while (state := self.ask("GET", f"flow_runs/{run_id}")["state"])["type"] not in ENDED:
             assert time.monotonic() < deadline, f"run {run_id} is {state['type']}: {self.log()}"
             time.sleep(0.3)
         return state
@@ -43,8 +42,20 @@ class Deployments:
 
     def runs(self, name):
         """Every run of a flow."""
-        body = {"flows": {"name": {"any_": [name]}}}
-        return self.http.post("flow_runs/filter", json=body).raise_for_status().json()
+        return self.ask("POST", "flow_runs/filter", {"flows": {"name": {"any_": [name]}}})
+
+    def artifacts(self):
+        """Every artifact."""
+        return self.ask("POST", "artifacts/filter", {})
+
+    def ask(self, method, path, body=None):
+        """The server's answer; 503, asked again, is a database that was locked for a moment."""
+        for _ in range(20):
+            answer = self.http.request(method, path, json=body)
+            if answer.status_code != 503:
+                break
+            time.sleep(0.5)
+        return answer.raise_for_status().json()
 
     def log(self):
         return processes.tail("worker", self.settings.home, lines=60)

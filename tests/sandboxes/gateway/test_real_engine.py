@@ -1,4 +1,4 @@
-"""The recording laws on a real vLLM engine with random weights: its ids rarely are what its tokenizer would give for the text."""
+"""The recording laws on a real vLLM engine with tiny weights: its ids rarely are what its tokenizer would give for the text."""
 
 import json
 from itertools import pairwise
@@ -57,7 +57,7 @@ async def test_streamed_and_unstreamed_record_equal_rows(stack, tools):
     assert one.model_dump(exclude=VOLATILE) == two.model_dump(exclude=VOLATILE)
     assert content == whole.choices[0].message.content
     assert one.token_status == "exact"
-    assert len(one.completion_token_ids) == 40
+    assert 0 < len(one.completion_token_ids) <= 40
     assert all(value < 0 for value in one.logprobs)
 
 
