@@ -21,7 +21,7 @@ TEST_S = 120.0
 AROUND = 10  # lines that `view` shows to each side
 ARGUMENTS: dict[str, dict[str, type]] = {
     "view": {"path": str, "line": int},
-    "edit": {"line": int, "old": str, "new": str, "path": str},
+    "edit": {"old": str, "new": str, "line": int, "path": str},
     "run": {"command": str},
     "test": {},
     "submit": {},
@@ -100,7 +100,7 @@ class SweEnvironment:
         shown = list(enumerate(lines[first - 1 : line + AROUND - 1], start=first))
         return Observation(_cut(text.numbered(shown)))
 
-    def _edit(self, line: int, old: str, new: str, path: str | None = None) -> Observation:
+    def _edit(self, old: str, new: str, line: int, path: str | None = None) -> Observation:
         path = path or self._shown
         if path is None:
             return Observation("no file is shown: view one, or give its path", is_error=True)

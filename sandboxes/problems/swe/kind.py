@@ -23,8 +23,7 @@ class SweKind:
 
     def expert(self, problem: Problem) -> Sequence[ToolCall]:
         spec = read_spec(problem)
-        edits = [edit.model_dump(exclude={"path"} if edit.path == spec.shown else None) for edit in spec.repair]
-        return [*(ToolCall("edit", edit) for edit in edits), ToolCall("submit")]
+        return [*(ToolCall("edit", edit.arguments(spec.shown)) for edit in spec.repair), ToolCall("submit")]
 
     def solved(self, facts: Sequence[Fact]) -> bool:
         return any(fact.name == "tests" and fact.value["resolved"] is True for fact in facts)

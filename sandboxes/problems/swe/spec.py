@@ -46,6 +46,11 @@ class Edit(_Model):
     old: str
     new: str
 
+    def arguments(self, shown: str | None) -> dict[str, str | int]:
+        """The call's arguments, in the tool's order; the path only where it is not the file that is shown."""
+        call: dict[str, str | int] = {"old": self.old, "new": self.new, "line": self.line}
+        return call if self.path == shown else call | {"path": self.path}
+
 
 class Spec(_Model):
     """Tests are those of `tests_version`. A version pair has an earlier `version`; otherwise there is a `bug`."""

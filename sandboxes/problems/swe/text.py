@@ -35,9 +35,9 @@ TOOLS: list[dict[str, Any]] = [
         "edit",
         "Replace text that starts on a line and occurs there once.",
         optional=("path",),
-        line=_LINE,
         old={"type": "string", "description": "The text to replace; may span lines."},
         new={"type": "string", "description": "The text to put there."},
+        line=_LINE,
         path=_PATH | {"description": "File; by default the one shown last."},
     ),
     _tool(

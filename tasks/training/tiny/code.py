@@ -23,7 +23,7 @@ EDIT = "change fix patch replace modify".split()
 END = "finish done commit end".split()
 OTHERS = (("look", "read", "peek"), ("shell", "exec", "sh"), ("check", "verify", "try"))  # never the call that is made
 OTHER_ARGUMENTS = ("path, line", "command", "")
-ARGUMENTS = (("line", "old", "new", "path"), ("row", "before", "after", "file"), ("number", "find", "put", "name"))
+ARGUMENTS = (("old", "new", "line", "path"), ("before", "after", "row", "file"), ("find", "put", "number", "name"))
 PLACES = (
     "{package}/{module}.py",
     "src/{package}/{module}.py",
@@ -70,7 +70,7 @@ def repair(rng: random.Random, module: str, lines: list[str], bug: Mutation) -> 
     if rng.random() < 0.6:
         tools[1:1] = [f"{rng.choice(n)}({a})" for n, a in zip(OTHERS[1:], OTHER_ARGUMENTS[1:], strict=True)]
         tools.insert(0, f"{rng.choice(OTHERS[0])}({OTHER_ARGUMENTS[0]})")
-    values = (bug.line, bug.new, bug.old)  # the file is the one that is shown
+    values = (bug.new, bug.old, bug.line)  # the file is the one that is shown
     return [
         system(rng.choice(OPENINGS), tools),
         message("user", "\n".join(question)),
@@ -82,6 +82,7 @@ def repair(rng: random.Random, module: str, lines: list[str], bug: Mutation) -> 
 
 def window(rng: random.Random, lines: list[str], bug: Mutation) -> tuple[int, list[str]]:
     """At most WINDOW lines of the bug's function around it, at a random offset: the first line's number and the text."""
-    first = max(bug.first_line, bug.line - rng.randrange(WINDOW))
-    last = min(bug.last_line, first + WINDOW - 1)
+    size = rng.randint(3, WINDOW)
+    first = max(bug.first_line, bug.line - rng.randrange(size))
+    last = min(bug.last_line, first + size - 1)
     return first, lines[first - 1 : last]
