@@ -129,7 +129,7 @@ def turn(call: Row, actions: Sequence[Row], rows: Sequence[Row], tokenizer: Toke
     for text, token, logprob, gain in zip(pieces(tokenizer, ids), ids, logprobs, advantages(call, rows), strict=True):
         left.append(by_logprob(text, token, logprob))
         right.append(by_advantage(text, token, gain))
-    said = json.loads(call["response_message"]).get("content") or ""
+    said = (json.loads(call["response_message"]) or {}).get("content") or ""  # null: it ended without an answer
     words = f'<pre class="said">{escape(clipped(said))}</pre>' if said and tokenizer is None else ""
     return f"""<div class="turn">
         <div class="quiet"><b>turn {call["call_index"] + 1}</b> · {escape(" · ".join(about))}</div>{words}

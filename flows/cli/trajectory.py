@@ -1,13 +1,14 @@
 """A trajectory as a terminal page."""
 
 import json
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lakehouse.records import Reward
+from lakehouse.records import Action, Reward
 from lakehouse.trajectory import Trajectory, Turn
 
 
@@ -31,6 +32,10 @@ def render(found: Trajectory) -> RenderableType:
     if found.problem:
         parts.append(Panel(Text(found.problem.prompt), title="problem"))
     parts += [_turn(turn) for turn in found.turns]
+    if found.stray_actions:
+        parts.append(
+            Panel(Group(*_acted(found.stray_actions)), title="tool calls of no recorded call", title_align="left")
+        )
     parts += [Text.assemble(("evidence ", "dim"), f"{e.name}: {e.value}") for e in found.evidence]
     parts += [_reward(reward) for reward in found.rewards]
     return Group(*parts)
@@ -38,17 +43,26 @@ def render(found: Trajectory) -> RenderableType:
 
 def _turn(turn: Turn) -> RenderableType:
     call = turn.call
-    message = json.loads(call.response_message)
+    message = json.loads(call.response_message) or {}  # null: the call ended without an answer
     lines: list[RenderableType] = []
     if message.get("content"):
         lines.append(Text(message["content"]))
-    for action in turn.actions:
-        lines.append(Text.assemble((f"{action.tool} ", "bold cyan"), action.arguments))
-        lines.append(Text(action.observation, style="red" if action.is_error else "green"))
+    lines += _acted(turn.actions)
     about = f"call {call.call_index}, versions {turn.versions}, {len(call.completion_token_ids)} tokens"
     if call.logprobs:
         about += f", mean log-prob {sum(call.logprobs) / len(call.logprobs):.2f}"
+    if call.status != "ok":
+        about += f", {call.status}"
     return Panel(Group(*lines), title=about, title_align="left", border_style="dim")
+
+
+def _acted(actions: Sequence[Action]) -> list[RenderableType]:
+    """Tool calls, each with what came back."""
+    lines: list[RenderableType] = []
+    for action in actions:
+        lines.append(Text.assemble((f"{action.tool} ", "bold cyan"), action.arguments))
+        lines.append(Text(action.observation, style="red" if action.is_error else "green"))
+    return lines
 
 
 def _reward(reward: Reward) -> Text:
