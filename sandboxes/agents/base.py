@@ -98,10 +98,12 @@ class Agent(Protocol):
 
 
 def parse(arguments: str) -> Mapping[str, Any] | None:
-    """Tool arguments as a mapping, or None where they are not a JSON object."""
+    """Tool arguments as a mapping, or None where they are not a JSON object, nest too deep, or hold half a surrogate
+    pair: that is valid JSON and no text, so nobody could write it down."""
     try:
         value = json.loads(arguments)
-    except ValueError:
+        dumps(value).encode()
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

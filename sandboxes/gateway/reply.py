@@ -55,7 +55,7 @@ def well_formed(message: Message) -> bool:
     for call in message.get("tool_calls") or []:
         try:
             arguments = json.loads(call["function"]["arguments"])
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         if not isinstance(arguments, dict) or not call["function"]["name"]:
             return False

@@ -40,7 +40,11 @@ async def test_calls_after_the_end_are_not_run(endpoint, job):
     assert [s.tool for s in job.steps] == ["stop"]
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", '"x"', "null"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["{", "[1]", '"x"', "null", '{"a": "\\ud800"}', '{"a": ' + "[" * 9000 + "]" * 9000 + "}"],
+    ids=["cut off", "list", "text", "null", "half a surrogate pair", "nested too deep"],
+)
 async def test_malformed_arguments_are_an_observation(endpoint, job, arguments):
     endpoint.says(("echo", arguments))
     endpoint.says(("stop", "{}"))
