@@ -15,10 +15,12 @@ class Preset:
 TINY = Preset(
     "tiny (2.8 M parameters): about ten minutes on two cores. Held-out success should rise from stage to stage.",
     {
-        "demonstrations": {"search": 240, "swe": 60},
-        "problems": {"search": 20, "swe": 6},
+        "demonstrations": {"search": 240, "swe": 100},
+        "problems": {"search": 28, "swe": 6},
         "held_out": {"search": 64, "swe": 24},
         "samples": 8,
+        "evaluate_samples": 2,
+        "max_difficulty": 0.35,
     },
 )
 SMOLLM2 = Preset(

@@ -25,6 +25,9 @@ class GrpoOptions(Options):
         default="recomputed",
         description="The ratio's denominator: the trainer's log-probs before the first step, or the engine's.",
     )
+    negative_scale: float = Field(
+        default=1.0, ge=0, le=1, description="Factor on negative advantages: 1 is GRPO, 0 learns from successes only."
+    )
     importance_bound: float = Field(default=2.0, gt=0, description="Truncation of the weight proximal/behaviour.")
     aggregation: Literal["token"] = Field(default="token", description="Every trained token counts the same.")
     temperature: float = Field(

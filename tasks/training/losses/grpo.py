@@ -10,6 +10,9 @@ def grpo(inputs: LossInputs, options: GrpoOptions) -> Loss:
     """L = -sum_t w_t * min(r_t * A_t, clip(r_t, 1 - clip_low, 1 + clip_high) * A_t)
 
     with r_t = pi / pi_prox and w_t = min(pi_prox / pi_behaviour, importance_bound), which carries no gradient.
+    Negative A_t are first scaled by negative_scale. Most tokens of a failed episode were right: over a few hundred episodes
+    the noise of pushing them all down drowns what is learnt from the one that was wrong. Below 1 this is the asymmetric
+    baseline of Arnal et al. (2506.20520); 0 learns from successes only, as RAFT does (Xiong et al., 2504.11343).
 
     GRPO and its group-relative advantage A_t: DeepSeekMath (arXiv 2402.03300). Two clip bounds and normalisation by the
     global token count: DAPO (2503.14476). Proximal apart from behaviour policy: Hilton et al. (2110.00641), as in
@@ -19,12 +22,13 @@ def grpo(inputs: LossInputs, options: GrpoOptions) -> Loss:
     log_ratio = inputs.logprobs - inputs.proximal
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - options.clip_low, 1 + options.clip_high)
-    gain = torch.minimum(ratio * inputs.advantages, clipped * inputs.advantages)
+    advantages = torch.where(inputs.advantages < 0, inputs.advantages * options.negative_scale, inputs.advantages)
+    gain = torch.minimum(ratio * advantages, clipped * advantages)
     raw_weight = (inputs.proximal - inputs.behaviour).exp()
     weight = raw_weight.clamp(max=options.importance_bound).detach()
     with torch.no_grad():
-        binding = (clipped * inputs.advantages < ratio * inputs.advantages).float()
-        positive = (inputs.advantages > 0).float()
+        binding = (clipped * advantages < ratio * advantages).float()
+        positive = (advantages > 0).float()
         metrics = {
             "ratio": ratio.sum(),
             "clip_fraction": binding.sum(),
@@ -33,8 +37,8 @@ def grpo(inputs: LossInputs, options: GrpoOptions) -> Loss:
             "importance_weight_squared": weight.square().sum(),
             "importance_truncated": (raw_weight > options.importance_bound).float().sum(),
             "positive_tokens": positive.sum(),
-            "positive_advantage": (inputs.advantages * positive).sum(),
-            "negative_tokens": (inputs.advantages < 0).float().sum(),
-            "negative_advantage": inputs.advantages.clamp(max=0).sum(),
+            "positive_advantage": (advantages * positive).sum(),
+            "negative_tokens": (advantages < 0).float().sum(),
+            "negative_advantage": advantages.clamp(max=0).sum(),
         }
     return Loss(total=-(weight * gain).sum(), metrics={name: value.detach() for name, value in metrics.items()})
