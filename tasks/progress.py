@@ -1,12 +1,17 @@
 """Progress of long work: a Prefect progress artifact in the UI, and whoever listens on the console."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from uuid import UUID
 
+import httpx
 from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
+from prefect.exceptions import PrefectException
+
+log = logging.getLogger(__name__)
 
 Listener = Callable[[str, int, int], None]  # what is being done, units done, units in all
 
@@ -47,7 +52,10 @@ class Progress:
         finished = self.done == self.total
         if finished or time.monotonic() - self._updated > UPDATE_S:
             self._updated = time.monotonic()
-            await aupdate_progress_artifact(self._artifact, progress=100.0 * self.done / max(1, self.total))
+            try:
+                await aupdate_progress_artifact(self._artifact, progress=100.0 * self.done / max(1, self.total))
+            except (httpx.HTTPError, PrefectException) as error:  # a display: the work it tells of goes on
+                log.warning("the progress of %s could not be shown in Prefect: %s", self.what, error)
 
     def _tell(self) -> None:
         to = listener.get()

@@ -1,6 +1,9 @@
-import pytest
+from uuid import uuid4
 
-from tasks.progress import Clock, listener, listening
+import pytest
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+from tasks.progress import Clock, Progress, listener, listening
 
 
 def test_a_clock_adds_up_under_each_name_and_counts_what_fails():
@@ -21,3 +24,14 @@ def test_a_listener_hears_only_while_it_listens():
         assert listener.get() is print
         raise ValueError
     assert listener.get() is None
+
+
+async def test_work_goes_on_where_its_progress_cannot_be_shown(free_ports, caplog):
+    (port,) = free_ports(1)
+    nobody = {PREFECT_API_URL: f"http://127.0.0.1:{port}/api", PREFECT_CLIENT_MAX_RETRIES: 0}
+    progress = Progress("collecting", 1, uuid4())
+    heard = []
+    with temporary_settings(nobody), listening(lambda *told: heard.append(told)):
+        await progress.advance()
+    assert heard == [("collecting", 1, 1)]
+    assert "the progress of collecting could not be shown" in caplog.text
