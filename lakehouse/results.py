@@ -20,10 +20,16 @@ class Success(Record):
 
 
 def success(lake: str | None, run_id: str) -> list[Success]:
-    """Success per kind of problem, over the newest judgement of each episode of the run."""
+    """Success per kind of problem, over the judgement by the newest rubric version of each episode of the run."""
     with connect(lake) as connection:
         rows = connection.execute(
             """
+            with newest as (
+                select *
+                from latest_rewards
+                qualify row_number() over (partition by episode_id, rubric order by rubric_version desc) = 1
+            )
+
             select
                 episodes.problem_kind,
                 count(rewards.outcome) as n,
@@ -31,7 +37,7 @@ def success(lake: str | None, run_id: str) -> list[Success]:
                 count(*) - count(rewards.outcome) as unscored,
                 avg(rewards.reward) as reward
             from episodes
-            left join latest_rewards as rewards
+            left join newest as rewards
                 on episodes.episode_id = rewards.episode_id and episodes.problem_kind = rewards.rubric
             where episodes.run_id = $1
             group by episodes.problem_kind
