@@ -46,7 +46,7 @@ async def train(
 
     Args:
         objective: sft learns from demonstrations, grpo from groups of samples.
-        run_ids: Runs to select from. Default: all.
+        run_ids: Runs to select from, of the served model. Default: all.
         rubrics: Rubrics with their versions. Default: the current one of every kind of problem.
         filter: A file of lakehouse/sql/filters. Default: the objective's own.
         parent: Version to start from. Default: the promoted one.
@@ -58,6 +58,7 @@ async def train(
         seed: Order of the rows.
         deadline_s: Seconds the trainer may take.
     """
+    settings = Settings()
     start, model = starting_point(parent)
     selected = await choose_rows(
         Selection(
@@ -65,11 +66,11 @@ async def train(
             rubrics=rubrics or current_rubrics(),
             filter=filter or objective,
             run_ids=run_ids or [],
+            model_name=settings.model_name,
             policy_version=start,
             max_staleness=max_staleness,
         )
     )
-    settings = Settings()
     work = settings.home.runs / f"{objective}-{uuid4().hex[:12]}"
     asked = {"learning_rate": learning_rate, "epochs": epochs, "minibatch": minibatch}
     config = TrainConfig.model_validate(

@@ -6,12 +6,20 @@ from lakehouse.query import connect
 from lakehouse.records import TrainingSet
 
 
+class UnknownTrainingSet(LookupError):
+    """The lake holds no training set of this id."""
+
+
+class MixedTemperatures(ValueError):
+    """A training set's tokens were sampled at several temperatures."""
+
+
 def training_set(lake: str | None, training_set_id: str) -> TrainingSet:
-    """The pinned selection with this id; LookupError where the lake has none."""
+    """The pinned selection with this id; UnknownTrainingSet where the lake has none."""
     with connect(lake) as connection:
         found = connection.execute("select * from training_sets where training_set_id = $1", [training_set_id]).pl()
     if found.is_empty():
-        raise LookupError(
+        raise UnknownTrainingSet(
             f"no training set {training_set_id!r} in this lake: `lakeloop query 'from training_sets'` lists them"
         )
     return TrainingSet(**found.row(0, named=True))
@@ -34,7 +42,7 @@ def export_rows(lake: str | None, training_set_id: str, path: Path) -> Path:
 def rollout_temperature(lake: str | None, training_set_id: str) -> float:
     """The one temperature at which the set's tokens were sampled: log-probs are taken after it, so a trainer needs it.
 
-    ValueError where a set mixes temperatures; 1.0 where nothing was sampled (demonstrations).
+    MixedTemperatures where a set mixes temperatures; 1.0 where nothing was sampled (demonstrations).
     """
     with connect(lake) as connection:
         found = connection.execute(
@@ -48,5 +56,7 @@ def rollout_temperature(lake: str | None, training_set_id: str) -> float:
         ).fetchall()
     if len(found) > 1:
         several = ", ".join(f"{value:g}" for (value,) in sorted(found))
-        raise ValueError(f"training set {training_set_id} mixes rollouts of temperatures {several}: select runs of one")
+        raise MixedTemperatures(
+            f"training set {training_set_id} mixes rollouts of temperatures {several}: select runs of one"
+        )
     return float(found[0][0]) if found else 1.0

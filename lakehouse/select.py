@@ -4,7 +4,6 @@ Inputs are pinned to Delta versions and rows are digested, so building the same 
 """
 
 import hashlib
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from lakehouse import rows as trees
 from lakehouse import store
 from lakehouse.ledger import Ledger
-from lakehouse.query import connect, relation
+from lakehouse.query import connect, relations
 from lakehouse.records import TrainingSet, digest, dumps, now
 from lakehouse.schema import TABLES
 from lakehouse.write import Writer
@@ -37,9 +36,14 @@ class Selection(BaseModel):
     rubrics: list[Annotated[str, StringConstraints(pattern=r"^[a-z_]+@\d+$")]] = Field(min_length=1)
     filter: str  # a file of sql/filters with the columns keep and reason
     run_ids: list[str] = []  # empty: every run
+    model_name: str | None = None  # only this model's episodes: token ids mean nothing to another tokenizer; None: all
     policy_version: int = 0  # the version training starts from
     max_staleness: int = Field(default=2, ge=0)  # in versions, of the oldest token of an episode
     max_tokens_per_row: int = Field(default=2048, ge=2)  # longer rows are dropped
+
+
+class UnknownFilter(LookupError):
+    """No filter has this name, or it is only a step of others."""
 
 
 class NothingTrainable(RuntimeError):
@@ -108,9 +112,10 @@ def select(lake: str | None, selection: Selection) -> Selected:
 
 def _filtered(connection: duckdb.DuckDBPyConnection, selection: Selection) -> pl.DataFrame:
     """Every episode in question with keep, reason and advantage, in the order rows will have."""
-    source = relation(f"filters.{selection.filter}").name
+    source = _filter(selection.filter)
     for name, value in {
         "run_ids": selection.run_ids or None,
+        "model_name": selection.model_name,
         "rubrics": selection.rubrics,
         "policy_version": selection.policy_version,
         "max_staleness": selection.max_staleness,
@@ -124,6 +129,15 @@ def _filtered(connection: duckdb.DuckDBPyConnection, selection: Selection) -> pl
         """  # noqa: S608 - the name of one of our own files
     ).pl()
     return episodes.with_columns(advantage=_advantage(selection.objective))
+
+
+def _filter(name: str) -> str:
+    """The filter's qualified name, if its file says what it keeps."""
+    usable = [known.name for known in relations() if known.name.startswith("filters.") and "keeps" in known.header]
+    if f"filters.{name}" not in usable:
+        there = ", ".join(known.removeprefix("filters.") for known in usable)
+        raise UnknownFilter(f"no filter {name!r} in lakehouse/sql/filters with a line `-- keeps:`; there are {there}")
+    return f"filters.{name}"
 
 
 def _advantage(objective: str) -> pl.Expr:
@@ -226,10 +240,12 @@ def _digest(table: pa.Table) -> str:
     return total.hexdigest()
 
 
-def _literal(value: list[str] | int | None) -> str:
+def _literal(value: list[str] | str | int | None) -> str:
     """A value as SQL text: SET VARIABLE takes no parameters."""
     if value is None:
         return "null"
     if isinstance(value, int):
         return str(value)
-    return "[" + ", ".join("'" + re.sub("'", "''", item) + "'" for item in value) + "]"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return "[" + ", ".join(map(_literal, value)) + "]"

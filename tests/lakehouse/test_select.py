@@ -8,7 +8,7 @@ from lakehouse.label import label
 from lakehouse.ledger import Ledger, LedgerGap
 from lakehouse.query import query
 from lakehouse.rows import BrokenCallTree
-from lakehouse.select import NothingTrainable, Selection, select
+from lakehouse.select import NothingTrainable, Selection, UnknownFilter, select
 from lakehouse.write import Writer
 
 GRPO = Selection(objective="grpo", rubrics=["search@1"], filter="grpo", policy_version=1)
@@ -215,13 +215,21 @@ def test_nothing_trainable_says_why_per_reason(labelled, make):
     assert refused.value.reasons == {"no_evidence": 1, "zero_variance_group": 2}
 
 
+def test_another_models_episodes_are_left_out_for_that_reason(labelled, make):
+    lake = labelled(make.group([True, False]))
+    assert select(lake, GRPO.model_copy(update={"model_name": "toy"})).episodes == 2
+    with pytest.raises(NothingTrainable, match="2 other_model"):
+        select(lake, GRPO.model_copy(update={"model_name": "it's another"}))
+
+
 def test_an_empty_lake_has_nothing_trainable(lake):
     with pytest.raises(NothingTrainable, match="no episode in these runs"):
         select(lake, GRPO)
 
 
 def test_unknown_filters_and_settings_are_refused(lake):
-    with pytest.raises(KeyError, match=r"there are .*filters.grpo"):
-        select(lake, GRPO.model_copy(update={"filter": "nope"}))
+    for name in ("nope", "eligible", "x'; drop"):  # `eligible` is there, but only as a step of others
+        with pytest.raises(UnknownFilter, match=r"there are grpo, sft"):
+            select(lake, GRPO.model_copy(update={"filter": name}))
     with pytest.raises(ValidationError):
         Selection(objective="sft", rubrics=["search@1"], filter="sft", max_stale=1)

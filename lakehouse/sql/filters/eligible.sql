@@ -1,8 +1,10 @@
 -- grain: one row per episode in question; reason is NULL where nothing about the episode itself forbids training on it
+-- variables: model_name (NULL = every model)
 -- inputs: candidates
 select
     *,
     case
+        when model_name <> getvariable('model_name')::varchar then 'other_model'
         when split <> 'train' or purpose like 'eval%' then 'eval_split'
         when allowed_uses is null then 'unknown_problem'
         when not list_contains(allowed_uses, 'training') then 'licence'
