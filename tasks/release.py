@@ -14,6 +14,7 @@ from lakehouse.write import Writer
 from tasks.registry.versions import CHAMPION, Lineage, Registry
 from tasks.serving.deploy import deploy
 from tasks.serving.engine import Engine
+from tasks.serving.errors import ServingError
 from tasks.stack.settings import ROOT, Settings
 
 
@@ -69,25 +70,34 @@ def serve(version: int) -> None:
     settings = Settings()
     registry = Registry(settings.mlflow_url)
     folder = registry.intact(settings.model_name, version)
-    with Engine(settings.engine) as engine:
-        proof = deploy(engine, folder, version)
-    record = Deployment(
-        deployment_id=f"dp-{uuid4().hex[:16]}",
-        name=settings.model_name,
-        version=version,
-        engine_url=settings.engine,
-        proof=proof.model_dump_json(),
-        accepted=proof.passed,
-        reason=proof.reason,
-        deployed_at=now(),
-    )
-    Writer().append("deployments", [record])
+    try:
+        with Engine(settings.engine) as engine:
+            proof = deploy(engine, folder, version)
+    except ServingError as error:
+        _write_down(version, "{}", accepted=False, reason=str(error))
+        raise
+    _write_down(version, proof.model_dump_json(), accepted=proof.passed, reason=proof.reason)
     create_markdown_artifact(
         key="weight-sync-proof",
         markdown=f"**{settings.model_name} version {version}**: {proof.reason} ({proof.tokens} tokens)",
     )
     if not proof.passed:
         raise NotDeployed(f"{settings.model_name} version {version} is not proven on {settings.engine}: {proof.reason}")
+
+
+def _write_down(version: int, proof: str, *, accepted: bool, reason: str) -> None:
+    settings = Settings()
+    record = Deployment(
+        deployment_id=f"dp-{uuid4().hex[:16]}",
+        name=settings.model_name,
+        version=version,
+        engine_url=settings.engine,
+        proof=proof,
+        accepted=accepted,
+        reason=reason,
+        deployed_at=now(),
+    )
+    Writer().append("deployments", [record])
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
