@@ -132,7 +132,7 @@ async def roll_out(
 
 
 def shards(dispatches: Sequence[Dispatch], size: int) -> list[list[Dispatch]]:
-    """Dispatches in shards of at most `size`, a group's samples together: they share a prompt and so the engine's cache."""
+    """Dispatches in shards of at most `size`, in their order, which has a group's samples one after the other."""
     return [list(dispatches[start : start + size]) for start in range(0, len(dispatches), size)]
 
 

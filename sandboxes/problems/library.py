@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from lakehouse.home import home
 from lakehouse.records import Problem
 from sandboxes.problems import search, swe
 from sandboxes.problems.swe.shipped import fetch_sources
 
-LOADERS = {"search": search.build.build, "swe": lambda: swe.load(home())}
+LOADERS = {"search": search.build.build, "swe": swe.load}
 
 
 class UnknownKind(LookupError):

@@ -3,7 +3,7 @@
 -- grain: one row per search episode
 -- inputs: episodes, evidence "answer" and "retrieval"
 -- outcome: 1 where the given answer matches an accepted one, else 0
--- reward: the outcome; short of it 0.1 where the answer's page was opened and some answer was given
+-- reward: the outcome; short of it 0.1 where the answer's page was found (listed by a search, or opened) and some answer was given
 with answers as (
     select
         episode_id,

@@ -150,7 +150,7 @@ class SweEnvironment:
         return Observation(_cut("\n".join([f"{failed} failed, {marks.count('P')} passed", *first])))
 
     async def _ready(self) -> Box:
-        """The box, holding the tree as it is now. It is started again where a command deleted what we changed."""
+        """The box, holding the tree as it is now. Only what differs from its own tree is written."""
         if self._box is None:
             self._box = await self._backend.start(BoxSpec(files=self.tree, limits=testing.LIMITS))
             self._in_box = dict(self.tree)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from lakehouse.home import Home
 from lakehouse.records import Problem
 from sandboxes.problems.swe.sources import prefetch
 from sandboxes.problems.swe.spec import DATA, read_spec, write_known
@@ -12,9 +11,8 @@ PROBLEMS = "problems.jsonl"
 NODES = "nodes.json"
 
 
-def load(home: Home) -> list[Problem]:
-    """The shipped problems, in a fixed order. `home` is where their sources will be kept; nothing is fetched yet."""
-    del home  # the cache is found through lakehouse.home.home() by whoever opens a problem
+def load() -> list[Problem]:
+    """The shipped problems, in a fixed order; their sources are fetched when first needed."""
     return read(DATA)
 
 

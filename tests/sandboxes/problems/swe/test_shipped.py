@@ -2,7 +2,6 @@ from collections import Counter
 
 import pytest
 
-from lakehouse.home import home
 from sandboxes.problems.swe import KIND, load, text
 from sandboxes.problems.swe.shipped import PROBLEMS
 from sandboxes.problems.swe.spec import DATA, read_spec
@@ -10,7 +9,7 @@ from sandboxes.problems.swe.spec import DATA, read_spec
 
 @pytest.fixture(scope="module")
 def problems():
-    return load(home())
+    return load()
 
 
 def easy(problem):
