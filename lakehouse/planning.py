@@ -21,6 +21,8 @@ def choose(
     chosen: list[Problem] = []
     with connect(lake) as connection:
         for kind, count in counts.items():
+            if count < 0:
+                raise NotEnoughProblems(f"{count} {kind} problems were asked for: ask for 0 or more")
             rows = connection.execute(
                 """
                 select *
