@@ -38,6 +38,9 @@ def engine(folder: Path, *, name: str, port: int, python: Path, max_model_len: i
     command += ["--dtype", "float32", "--enforce-eager"]
     # What the trainer needs is the probability the token was really drawn with: after temperature and truncation.
     command += ["--logprobs-mode", "processed_logprobs"]
+    # Nor does a model folder's generation_config.json add its own top_k or repetition penalty, which the trainer would not
+    # know of: how tokens are sampled is the caller's to say.
+    command += ["--generation-config", "vllm"]
     command += ["--enable-scale-out"]  # the token-in, token-out routes
     command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
     command += ["--disable-uvicorn-access-log"]  # a line per call would bury what matters in the log

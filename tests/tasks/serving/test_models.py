@@ -70,3 +70,4 @@ def test_the_shipped_model_is_complete(tmp_path, monkeypatch):
     started = engine(resolve("tiny", Home(tmp_path)), name="tiny", port=1, python=python, max_model_len=64)
     assert "VLLM_CPU_NUM_OF_RESERVED_CPU" not in started.environment
     assert started.command[started.command.index("--host") + 1] == "127.0.0.1"
+    assert started.command[started.command.index("--generation-config") + 1] == "vllm"
