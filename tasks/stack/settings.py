@@ -54,7 +54,9 @@ class Settings(BaseSettings):
         return init_settings, env_settings, JsonConfigSettingsSource(settings_cls, json_file=_remembered())
 
     def remember(self) -> None:
-        """Keep these settings for later commands in the same home folder."""
+        """Keep these settings for later commands in the same home folder; only its owner may read database passwords."""
+        _remembered().touch(mode=0o600)
+        _remembered().chmod(0o600)
         _remembered().write_text(self.model_dump_json(indent=1, exclude_defaults=True))
 
     @staticmethod

@@ -61,3 +61,11 @@ def test_a_later_command_finds_what_up_was_given_until_down():
 )
 def test_the_served_name_is_the_last_part_of_the_model(model, name):
     assert Settings(model=model).model_name == name
+
+
+def test_what_is_remembered_is_for_its_owner_only(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    (tmp_path / "stack.json").touch(mode=0o644)
+    Settings(mlflow_database="postgresql://me:secret@db/mlflow").remember()
+    assert (tmp_path / "stack.json").stat().st_mode & 0o777 == 0o600
+    assert Settings().mlflow_database == "postgresql://me:secret@db/mlflow"
