@@ -17,7 +17,7 @@ def test_the_same_seed_draws_the_same_problems(lake, make):
 @pytest.mark.parametrize("change", [{"oracle_passed": False}, {"null_failed": False}, {"allowed_uses": ["evaluation"]}])
 def test_what_may_not_be_trained_on_is_not_drawn(lake, make, change):
     Writer(lake).append("problems", [make.problem(**change)])
-    with pytest.raises(NotEnoughProblems, match="1 search problems .* and 0 are in the lake"):
+    with pytest.raises(NotEnoughProblems, match=r"1 search problems .* and 0 are in the lake"):
         choose(lake, {"search": 1}, split="train")
 
 
