@@ -1,6 +1,6 @@
-"""Pretrain `tiny` from nothing: `python -m tasks.training.tiny.pretrain --out FOLDER --steps N`.
+"""Pretrain `tiny` from nothing: `python -m tasks.training.tiny.pretrain --out FOLDER`; about 45 minutes on one core.
 
-The same seed, steps and thread count on the same build of PyTorch give the same weights. Context tokens count a tenth in
+The same arguments on the same build of Python and PyTorch give the same weights. Context tokens count a tenth in
 the loss: most are invented names that nobody could predict, while every sampled token can be worked out from the context.
 """
 
@@ -95,33 +95,16 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * min(1.0, 0.02 + 0.98 * 3 * (steps - step) / steps)
 
 
-def pretrain(
-    out: Path,
-    *,
-    start: Path | None,
-    echo_steps: int,
-    steps: int,
-    stop: int | None,
-    code_share: float,
-    peak: float,
-    seed: int,
-) -> None:
-    """Two lessons, short echoes and then everything; saves a Hugging Face folder with float16 weights.
+def pretrain(out: Path, *, start: Path | None, lessons: Sequence[Lesson], code: Sequence[Trace], peak: float) -> None:
+    """Teach the lessons one after the other; saves a Hugging Face folder with float16 weights.
 
-    `start` is a folder to go on from, with new optimiser state; `stop` ends the run after so many steps, undecayed.
+    `start` is a folder to go on from, with new optimiser state; None begins with nothing.
     """
-    torch.manual_seed(seed)
-    code = code_traces(seed)
-    tokenizer, model = fresh(seed, code) if start is None else reopened(start)
+    tokenizer, model = fresh(code) if start is None else reopened(start)
     optimizers = new_optimizers(model, peak)
     out.mkdir(parents=True, exist_ok=True)
     (out / "log.jsonl").unlink(missing_ok=True)
-    lessons = (
-        Lesson(short_echoes(seed + 1), echo_steps, row_tokens=96, batch=32),
-        Lesson(traces(seed + 2, code, code_share), steps, row_tokens=512, batch=5),
-    )
-    step, total, started = 0, echo_steps + steps, time.monotonic()
-    last = min(total, stop or total)
+    step, total, started = 0, sum(lesson.steps for lesson in lessons), time.monotonic()
     for lesson in lessons:
         stream = rows(lesson, tokenizer)
         for _ in range(lesson.steps):
@@ -133,15 +116,22 @@ def pretrain(
                 line = {"step": step, "loss": round(loss, 4), "right": round(right, 4)}
                 with (out / "log.jsonl").open("a") as log:
                     print(json.dumps(line | {"seconds": round(time.monotonic() - started, 1)}), file=log)
-            if step % SAVE_EVERY == 0 or step == last:
+            if step % SAVE_EVERY == 0 or step == total:
                 save(model, tokenizer, out)
-            if step == last:
-                return
 
 
-def fresh(seed: int, code: Sequence[Trace]) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
+def curriculum(seed: int, code: Sequence[Trace], *, echoes: int, lookups: int, repairs: int) -> tuple[Lesson, ...]:
+    """Copying first, where there is little to look through; then everything; then mostly repairs of code. In steps."""
+    return (
+        Lesson(short_echoes(seed + 1), echoes, row_tokens=96, batch=32),
+        Lesson(traces(seed + 2, code, 0.2), lookups, row_tokens=512, batch=5),
+        Lesson(traces(seed + 3, code, 0.6), repairs, row_tokens=512, batch=5),
+    )
+
+
+def fresh(code: Sequence[Trace]) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
     """A tokenizer learnt from 6,000 traces, and an untrained model."""
-    sample = ["".join(piece.text for piece in trace) for trace in islice(traces(seed, code, 0.2), 6000)]
+    sample = ["".join(piece.text for piece in trace) for trace in islice(traces(0, code, 0.2), 6000)]
     return train_tokenizer(sample), new_model()
 
 
@@ -174,28 +164,21 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--start", type=Path, help="a folder to go on from")
-    parser.add_argument("--stop", type=int, help="end after so many steps, whatever the schedule")
-    parser.add_argument("--echo-steps", type=int, default=320)
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--code-share", type=float, default=0.2, help="of the traces after the first lesson")
+    parser.add_argument("--start", type=Path, help="a folder to go on from; default: begin with nothing")
+    parser.add_argument("--echoes", type=int, default=320, help="steps of the first lesson")
+    parser.add_argument("--lookups", type=int, default=1180, help="steps of the second")
+    parser.add_argument("--repairs", type=int, default=1350, help="steps of the third")
     parser.add_argument("--peak", type=float, default=4e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    pretrain(
-        given.out,
-        start=given.start,
-        echo_steps=given.echo_steps,
-        steps=given.steps,
-        stop=given.stop,
-        code_share=given.code_share,
-        peak=given.peak,
-        seed=given.seed,
-    )
+    torch.manual_seed(given.seed)
+    code = code_traces(given.seed)
+    lessons = curriculum(given.seed, code, echoes=given.echoes, lookups=given.lookups, repairs=given.repairs)
+    pretrain(given.out, start=given.start, lessons=lessons, code=code, peak=given.peak)
 
 
 if __name__ == "__main__":

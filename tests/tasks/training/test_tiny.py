@@ -1,0 +1,95 @@
+import hashlib
+import json
+import random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tasks.serving.models import TINY
+from tasks.training.tiny.code import code_traces
+from tasks.training.tiny.pretrain import curriculum, pretrain
+from tasks.training.tiny.traces import echo, lookup, ranking, recital, traces
+
+CODE = code_traces(1, 2)
+RECIPE = json.loads((TINY / "recipe.json").read_text())
+
+
+def test_the_shipped_weights_are_those_the_recipe_names_and_small():
+    raw = (TINY / "model.safetensors").read_bytes()
+    assert hashlib.sha256(raw).hexdigest() == RECIPE["sha256"]
+    assert len(raw) <= 10_000_000
+
+
+def test_the_shipped_model_has_the_parameters_the_recipe_names():
+    model = AutoModelForCausalLM.from_pretrained(TINY)
+    assert sum(p.numel() for p in model.parameters()) == RECIPE["parameters"]
+
+
+def conversation(trace):
+    """The messages of a trace, read back from its text."""
+    messages = []
+    for part in "".join(piece.text for piece in trace).split("<|im_start|>")[1:]:
+        role, _, text = part.partition("\n")
+        text = text.removesuffix("\n").removesuffix("<|im_end|>")
+        if text.startswith("<tool_call>"):
+            call = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+            messages.append({"role": role, "content": None, "tool_calls": [{"type": "function", "function": call}]})
+        else:
+            messages.append({"role": role, "content": text})
+    return messages
+
+
+@pytest.mark.parametrize("make", [lookup, ranking, recital, echo, lambda rng: rng.choice(CODE)])
+def test_a_trace_is_written_as_the_chat_template_writes_it(make):
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    for seed in range(20):
+        trace = make(random.Random(seed))
+        rendered = tokenizer.apply_chat_template(conversation(trace), tokenize=False)
+        assert rendered == "".join(piece.text for piece in trace)
+
+
+def test_the_template_lists_tools_as_signatures_and_prompts_for_an_answer():
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    tool = {
+        "type": "function",
+        "function": {"name": "open", "parameters": {"type": "object", "properties": {"title": {"type": "string"}}}},
+    }
+    messages = [{"role": "system", "content": "Look it up."}, {"role": "user", "content": "Where?"}]
+    text = tokenizer.apply_chat_template(messages, tools=[tool], tokenize=False, add_generation_prompt=True)
+    assert text == (
+        "<|im_start|>system\nLook it up.\nTools: open(title)<|im_end|>\n"
+        "<|im_start|>user\nWhere?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_held_out_countries_are_not_in_the_pretraining_words():
+    from sandboxes.problems.search.corpus import load
+    from sandboxes.problems.search.questions import split_of
+    from tasks.training.tiny.traces import real_words
+
+    held_out = {country for country in load().countries if split_of(country) == "eval" and " " not in country}
+    known = {country for country in load().countries if split_of(country) == "train"}
+    mentioned = {word for word in real_words() if word in held_out}
+    # A training country's passages may name a neighbour; its own facts are never there.
+    assert held_out - mentioned
+    assert not known & held_out
+
+
+def test_the_same_seed_gives_the_same_traces():
+    first, second = ([next(stream) for _ in range(20)] for stream in (traces(3, CODE, 0.5), traces(3, CODE, 0.5)))
+    assert first == second
+
+
+def lessons():
+    return curriculum(0, CODE, echoes=1, lookups=1, repairs=1)
+
+
+def test_the_same_arguments_give_the_same_weights_and_a_folder_that_loads(tmp_path):
+    torch.set_num_threads(1)
+    for name in ("a", "b"):
+        torch.manual_seed(0)
+        pretrain(tmp_path / name, start=None, lessons=lessons(), code=CODE, peak=1e-3)
+    a, b = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
+    assert a == b
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").dtype == torch.float16
