@@ -54,7 +54,12 @@ async def evaluate(
     await acreate_table_artifact(
         key="evaluation",
         table=[
-            {"problem kind": r.problem_kind, "success": round(r.rate, 3), "n": r.n, "unscored": r.unscored}
+            {
+                "problem kind": r.problem_kind,
+                "success": None if r.rate is None else round(r.rate, 3),
+                "n": r.n,
+                "unscored": r.unscored,
+            }
             for r in results
         ],
         description=f"Held-out success: {stage}",

@@ -14,9 +14,9 @@ class Success(Record):
     reward: float | None  # mean over scored episodes
 
     @property
-    def rate(self) -> float:
-        """Share solved; 0 where nothing was scored."""
-        return self.solved / self.n if self.n else 0.0
+    def rate(self) -> float | None:
+        """Share solved; None where nothing was scored, which is not the same as 0."""
+        return self.solved / self.n if self.n else None
 
 
 def success(lake: str | None, run_id: str) -> list[Success]:

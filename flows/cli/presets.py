@@ -16,7 +16,7 @@ TINY = Preset(
     "tiny (2.8 M parameters): about ten minutes on two cores. Held-out success should rise from stage to stage.",
     {
         "demonstrations": {"search": 240, "swe": 100},
-        "problems": {"search": 28, "swe": 6},
+        "problems": {"search": 32, "swe": 4},
         "held_out": {"search": 64, "swe": 24},
         "samples": 8,
         "evaluate_samples": 2,

@@ -22,7 +22,7 @@ def quickstart(
     model: Annotated[
         str | None, typer.Option(help="tiny, smollm2, or a Hugging Face folder. Default: LAKELOOP_MODEL, else tiny.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of GRPO.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of GRPO.")] = 3,
     seed: Annotated[int, typer.Option(help="Draws the problems.")] = 0,
 ) -> None:
     """Bring the stack up, warm-start a model on demonstrations, improve it with GRPO, and show what came of it."""
@@ -86,7 +86,12 @@ def report(outcome: "Outcome", seconds: dict[str, float]) -> dict[str, Any]:
         "tokens": counted[2],
         "rounds": len(outcome.rounds),
         "eval": [
-            {"stage": e.stage, "problem_kind": r.problem_kind, "success": round(r.rate, 4), "n": r.n}
+            {
+                "stage": e.stage,
+                "problem_kind": r.problem_kind,
+                "success": None if r.rate is None else round(r.rate, 4),
+                "n": r.n,
+            }
             for e in outcome.evaluations
             for r in e.results
         ],
@@ -107,8 +112,8 @@ def draw_curve(outcome: "Outcome", path: Path) -> Path:
     kinds = sorted({r.problem_kind for e in outcome.evaluations for r in e.results})
     for kind in kinds:
         found = [next((r for r in e.results if r.problem_kind == kind), None) for e in outcome.evaluations]
-        rates = [r.rate if r else float("nan") for r in found]
-        errors = [(r.rate * (1 - r.rate) / r.n) ** 0.5 if r and r.n else 0.0 for r in found]
+        rates = [r.rate if r and r.rate is not None else float("nan") for r in found]
+        errors = [(r.rate * (1 - r.rate) / r.n) ** 0.5 if r and r.rate is not None else 0.0 for r in found]
         axes.errorbar(stages, rates, yerr=errors, marker="o", capsize=3, label=kind)
     axes.set(ylim=(0, 1), ylabel="held-out success", title="Success by stage (bars: one standard error)")
     axes.legend()
@@ -126,7 +131,9 @@ def _print(outcome: "Outcome", numbers: dict[str, Any], curve: Path) -> None:
     kinds = sorted({row["problem_kind"] for row in numbers["eval"]})
     table = Table("stage", "version", *(f"{kind} success" for kind in kinds), title="Held-out success")
     for evaluation, version in zip(outcome.evaluations, outcome.versions, strict=True):
-        rates = {r.problem_kind: f"{r.rate:.0%} of {r.n}" for r in evaluation.results}
+        rates = {
+            r.problem_kind: f"{r.rate:.0%} of {r.n}" if r.rate is not None else "not scored" for r in evaluation.results
+        }
         table.add_row(evaluation.stage, str(version), *(rates.get(kind, "-") for kind in kinds))
     console.print(table)
     console.print(
