@@ -108,6 +108,34 @@ def load_problems(
         console.print(f"{kind}: {added.rows} new problems")
 
 
+@problems_app.command("check")
+def check_problems(
+    kind: Annotated[str, typer.Argument(help="Kind of problem: search or swe.")],
+    sample: Annotated[int, typer.Option(min=1, help="How many, evenly spread over the shipped set.")] = 20,
+    backend: Annotated[str, typer.Option(help="Where code runs: auto, docker or bubblewrap.")] = "auto",
+) -> None:
+    """Put shipped problems through both gates again: the oracle must solve them, doing nothing must not. No model needed."""
+    import asyncio
+
+    from sandboxes import backends
+    from sandboxes.problems.gates import gates
+    from sandboxes.problems.kinds import KINDS
+    from sandboxes.problems.library import load
+
+    problems = load(kind)
+    chosen = problems[:: max(1, len(problems) // sample)][:sample]
+    box = backends.choose(backend)
+    failed = 0
+    for problem in chosen:
+        found = asyncio.run(gates(KINDS[kind], problem, box))
+        if not found.passed:
+            failed += 1
+            console.print(f"{problem.problem_id}: {found}", highlight=False)
+    console.print(f"{kind}: {len(chosen) - failed} of {len(chosen)} pass both gates")
+    if failed:
+        raise typer.Exit(1)
+
+
 @problems_app.command("list")
 def list_problems(as_json: Json = False) -> None:
     """Problems by kind, source and split, with how many passed both gates."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
 from sandboxes.problems.base import Kind, ToolCall
-from sandboxes.problems.kinds import kind_of
 
 GATE_S = 300.0  # one gate: open, act, grade
 
@@ -24,9 +23,8 @@ class Gates:
         return self.oracle_passed and self.null_failed
 
 
-async def gates(problem: Problem, backend: Backend, kind: Kind | None = None) -> Gates:
+async def gates(kind: Kind, problem: Problem, backend: Backend) -> Gates:
     """Both gates, on the environment itself, without a model. Raises what the environment raises."""
-    kind = kind or kind_of(problem.kind)
     oracle = await _solves(kind, problem, backend, kind.expert(problem))
     null = await _solves(kind, problem, backend, ())
     return Gates(oracle_passed=oracle, null_failed=not null)

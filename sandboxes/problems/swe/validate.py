@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
-from sandboxes.problems.base import Kind, ToolCall
+from sandboxes.problems.base import Kind
+from sandboxes.problems.gates import gates
 from sandboxes.problems.swe.packages import Package
 from sandboxes.problems.swe.sources import pristine
 from sandboxes.problems.swe.testing import Failure, Report, run_fresh
@@ -95,14 +96,8 @@ async def _broken(
 
 async def pass_gates(backend: Backend, kind: Kind, problem: Problem) -> None:
     """The oracle's calls resolve the problem and doing nothing does not. Rejected otherwise."""
-    for calls, expected in ((kind.expert(problem), True), ((ToolCall("submit"),), False)):
-        environment = await kind.open(problem, backend)
-        try:
-            for call in calls:
-                seen = await environment.call(call.name, call.arguments)
-                if seen.is_error:
-                    raise Rejected("a call of the oracle fails")
-            if kind.solved(await environment.grade()) is not expected:
-                raise Rejected("the oracle does not solve it" if expected else "doing nothing solves it")
-        finally:
-            await environment.close()
+    found = await gates(kind, problem, backend)
+    if not found.oracle_passed:
+        raise Rejected("the oracle does not solve it")
+    if not found.null_failed:
+        raise Rejected("doing nothing solves it")

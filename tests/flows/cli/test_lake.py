@@ -71,3 +71,11 @@ def test_shipped_problems_load_once(lakeloop):
 
 def test_a_row_count_that_is_none_is_a_usage_error(lakeloop):
     assert lakeloop("query", "select 1", "--rows", "0").status == 2
+
+
+@pytest.mark.bubblewrap
+def test_shipped_problems_can_be_put_through_their_gates_again(lakeloop, monkeypatch):
+    assert "4 of 4 pass both gates" in lakeloop("problems", "check", "search", "--sample", "4").out
+    monkeypatch.setattr("sandboxes.problems.search.kind.SearchKind.solved", lambda *_: True)
+    ended = lakeloop("problems", "check", "search", "--sample", "2")
+    assert ended.status == 1 and "0 of 2 pass both gates" in ended.out
