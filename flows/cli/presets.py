@@ -16,9 +16,9 @@ TINY = Preset(
     "tiny (2.8 M parameters): about ten minutes on two cores. Held-out success should rise from stage to stage.",
     {
         "demonstrations": {"search": 240, "swe": 100},
-        "problems": {"search": 32, "swe": 4},
+        "problems": {"search": 48, "swe": 6},
         "held_out": {"search": 64, "swe": 24},
-        "samples": 8,
+        "samples": 6,  # many problems rather than large groups: what is learnt must carry over to other countries
         "evaluate_samples": 2,
         "max_difficulty": 0.35,
     },
