@@ -33,7 +33,7 @@ def run() -> None:
         if end.code == INTERRUPTED:  # typer makes this of Ctrl-C, and says nothing
             errors.print("interrupted")
         raise
-    except Exception as error:
+    except Exception as error:  # the outermost frame decides how an error is told
         told = _told(error)
         if told is None:
             raise

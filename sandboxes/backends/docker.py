@@ -81,7 +81,7 @@ class Docker:
             stream = socket.socket(fileno=os.dup(attached.fileno()))
             attached._response.close()  # ours alone now: when it is closed, the box's stdin ends
             container.start()
-        except BaseException:
+        except BaseException:  # whatever happened, no container is left
             _remove(self._client, container.id)
             raise
         return container.id, stream

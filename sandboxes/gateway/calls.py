@@ -134,7 +134,7 @@ class Calls:
         except asyncio.CancelledError:
             await self._fail(session, flight.call, completion, started, *flight.ending)
             raise
-        except Exception as error:
+        except Exception as error:  # whatever the engine sent: the call is recorded, the client may try again
             trouble = EngineTrouble(f"the engine's answer could not be used: {type(error).__name__}: {error}")
             await self._fail(session, flight.call, completion, started, Status.INFRA_ERROR, trouble.message)
             raise trouble from error
