@@ -11,7 +11,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "grpo": {
         "learning_rate": 5e-4,
         "epochs": 2,
-        "minibatch": 24,
+        "minibatch": 32,
+        "schedule": "cosine",
         "grpo": {"proximal": "behaviour", "negative_scale": 0.0},
     },
 }
