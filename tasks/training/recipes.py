@@ -11,8 +11,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "grpo": {
         "learning_rate": 5e-4,
         "epochs": 2,
-        "minibatch": 32,
-        "schedule": "cosine",
+        "minibatch": 48,
         "grpo": {"proximal": "behaviour", "negative_scale": 0.0},
     },
 }
