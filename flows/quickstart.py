@@ -35,6 +35,8 @@ async def quickstart(
     samples: Annotated[int, Field(ge=2)] = 8,
     evaluate_samples: Annotated[int, Field(ge=1)] = 1,
     max_difficulty: Annotated[float, Field(ge=0, le=1)] = 0.4,
+    warm_start_rate: Annotated[float, Field(gt=0)] | None = None,
+    learning_rate: Annotated[float, Field(gt=0)] | None = None,
     seed: int = 0,
 ) -> Outcome:
     """Evaluate the base model, warm-start it on recorded demonstrations, then improve it by rounds of GRPO.
@@ -48,6 +50,8 @@ async def quickstart(
         samples: Episodes per problem in a round.
         evaluate_samples: Episodes per held-out problem.
         max_difficulty: Only problems up to this difficulty, 0 to 1.
+        warm_start_rate: Learning rate of the warm start. Default: the recipe's.
+        learning_rate: Learning rate of the rounds. Default: the recipe's.
         seed: Draws the problems.
     """
     clock = Clock()
@@ -71,7 +75,9 @@ async def quickstart(
             max_difficulty=max_difficulty,
         )
         label(run_ids=[shown.run_id])
-        taught = await train(objective="sft", run_ids=[shown.run_id], parent=base, seed=seed)
+        taught = await train(
+            objective="sft", run_ids=[shown.run_id], parent=base, learning_rate=warm_start_rate, seed=seed
+        )
         warm = release(
             taught.folder,
             stage="sft",
@@ -88,6 +94,7 @@ async def quickstart(
         max_difficulty=max_difficulty,
         evaluate_problems=held_out,
         evaluate_samples=evaluate_samples,
+        learning_rate=learning_rate,
         seed=seed,
     )
     for turn in done:

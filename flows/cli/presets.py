@@ -32,6 +32,8 @@ SMOLLM2 = Preset(
         "problems": {"search": 4, "swe": 1},
         "held_out": {"search": 16, "swe": 4},
         "samples": 4,
+        "warm_start_rate": 2e-5,  # tiny's rates are fifty times what a model of this size bears
+        "learning_rate": 1e-5,
     },
 )
 
