@@ -68,3 +68,11 @@ def test_no_tokens_give_a_loss_of_zero() -> None:
     for loss in (sft(nothing), grpo(nothing, GrpoOptions())):
         assert loss.total.item() == 0
         assert not any(value.item() for value in loss.metrics.values())
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.25, 1.0])
+def test_grpo_scales_negative_advantages_and_leaves_positive_ones(scale: float) -> None:
+    given = inputs(spread=0.0)
+    grpo(given, GrpoOptions(negative_scale=scale)).total.backward()
+    expected = torch.where(given.advantages < 0, given.advantages * scale, given.advantages)
+    torch.testing.assert_close(given.logprobs.grad, -expected, rtol=1e-12, atol=1e-15)
