@@ -60,9 +60,6 @@ class TrainConfig(Options):
     warmup_steps: int = Field(default=0, ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
     grad_clip: float = Field(default=1.0, gt=0)
-    adam_eps: float = Field(
-        default=1e-8, gt=0, description="Far above the gradient's elements, AdamW becomes momentum SGD: see recipes.py."
-    )
     epochs: int = Field(default=1, ge=1)
     max_steps: int | None = Field(default=None, ge=1, description="Stop after so many optimiser steps.")
     minibatch: int = Field(default=64, ge=1, description="Size of one optimiser step, over all ranks.")

@@ -20,7 +20,6 @@ def adamw(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         [g for g in groups if g["params"]],
         lr=config.learning_rate,
         betas=(0.9, 0.95),
-        eps=config.adam_eps,
         fused=True,
     )
 
