@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,7 +15,8 @@ from starlette.routing import Route
 from lakehouse.records import Mode
 from sandboxes.gateway import export, keys
 from sandboxes.gateway.calls import Calls
-from sandboxes.gateway.dialects import chat
+from sandboxes.gateway.dialects.base import Dialect
+from sandboxes.gateway.dialects.chat import Chat
 from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.errors import BadRequest, Conflict, GatewayError, TooLarge, Unauthorized
 from sandboxes.gateway.journal import Journal
@@ -24,6 +26,7 @@ from sandboxes.gateway.sessions import Session, Sessions
 from sandboxes.gateway.settings import Settings, check_upstream
 
 BODY_LIMIT_BYTES = 16 << 20
+DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat()}
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -81,8 +84,6 @@ class Gateway:
             self.journal.close()
 
         posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            "/chat/completions": self.chat,
-            "/v1/chat/completions": self.chat,
             "/grant_capacity": self.grant_capacity,
             "/rl/start_session": self.start_session,
             "/rl/set_reward": self.set_reward,
@@ -97,23 +98,29 @@ class Gateway:
         }
         routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
         routes += [Route(path, handler, methods=["GET"]) for path, handler in gets.items()]
+        for path, dialect in DIALECTS.items():
+            handler = partial(self.infer, dialect=dialect)
+            routes += [Route(prefix + path, handler, methods=["POST"]) for prefix in ("", "/v1")]
         return Starlette(
             routes=routes, lifespan=lifespan, exception_handlers={GatewayError: _error, 404: _no_route, 405: _no_route}
         )
 
-    async def chat(self, request: Request) -> Response:
-        session = await self._session(request, "model")
-        raw = await _read(request)
-        body, wanted = chat.parse(raw, request.headers, self.settings.model)
-        flight = await self.calls.start(session, wanted)
-        if not body.stream:
-            await until(request, flight, flight.task)
-            return JSONResponse(chat.completion(outcome(flight, session), body.model))
-        first = asyncio.ensure_future(flight.parts.get())
-        await until(request, flight, first)  # so that an early failure has its own HTTP status
-        if first.result() is None:
-            outcome(flight, session)
-        return EventStream(flight, session, first.result(), body)
+    async def infer(self, request: Request, dialect: Dialect) -> Response:
+        """A model call in one dialect, start to end."""
+        try:
+            session = await self._session(request, "model")
+            asked = dialect.parse(await _read(request), request.headers, session, self.settings.model)
+            flight = await self.calls.start(session, asked.request)
+            if asked.events is None:
+                await until(request, flight, flight.task)
+                return JSONResponse(asked.whole(outcome(flight, session)))
+            first = asyncio.ensure_future(flight.parts.get())
+            await until(request, flight, first)  # so that an early failure has its own HTTP status
+            if first.result() is None:
+                outcome(flight, session)
+            return EventStream(flight, session, first.result(), asked.events(flight.calls))
+        except GatewayError as error:
+            return JSONResponse(dialect.error(error), status_code=error.status, headers=error.headers)
 
     async def grant_capacity(self, request: Request) -> Response:
         self._operator(request)

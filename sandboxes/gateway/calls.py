@@ -22,6 +22,14 @@ NO_LOGPROB = -9999.0  # what the engine sends for a log-prob that is NaN, minus 
 
 
 @dataclass(frozen=True)
+class Part:
+    """A stretch of one choice's content, as it is streamed."""
+
+    text: str
+    choice: int = 0
+
+
+@dataclass(frozen=True)
 class Request:
     """A call in no dialect. `sampling` holds only what the client set, in the engine's names."""
 
@@ -37,16 +45,16 @@ class Request:
 
 
 class Flight:
-    """A running call. Parts of the content arrive on a queue, `None` at the end; the outcome is the task's."""
+    """A running request. Parts of the content arrive on a queue, `None` at the end; the recorded calls are the task's."""
 
     def __init__(self, work: Callable[["Flight"], Any]) -> None:
-        self.parts: asyncio.Queue[str | None] = asyncio.Queue()
+        self.parts: asyncio.Queue[Part | None] = asyncio.Queue()
         self.ending = (Status.CANCELLED, "the client disconnected or the session ended")
-        self.call: Recorded | None = None  # from dispatch on
-        self.task: asyncio.Task[Recorded] = asyncio.create_task(work(self))
+        self.calls: list[Recorded] = []  # one per choice, from dispatch on
+        self.task: asyncio.Task[list[Recorded]] = asyncio.create_task(work(self))
         self.task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[Recorded]) -> None:
+    def _ended(self, task: asyncio.Task[list[Recorded]]) -> None:
         if not task.cancelled():
             task.exception()  # seen, also where the client is gone and nobody asks
         self.parts.put_nowait(None)
@@ -91,9 +99,9 @@ class Calls:
             flight.task.add_done_callback(lambda _, running=running: running.discard(flight))  # type: ignore[misc]
         return flight
 
-    async def _answered_before(self, call: Recorded, flight: Flight) -> Recorded:
-        flight.call = call
-        return call
+    async def _answered_before(self, call: Recorded, flight: Flight) -> list[Recorded]:
+        flight.calls = [call]
+        return flight.calls
 
     async def _replay(self, session: Session, request: Request) -> Recorded | None:
         """The answered call that this request repeats: same idempotency key, or an SDK's retry of the same body."""
@@ -109,7 +117,7 @@ class Calls:
                     return call
         return None
 
-    async def _run(self, session: Session, request: Request, flight: Flight) -> Recorded:
+    async def _run(self, session: Session, request: Request, flight: Flight) -> list[Recorded]:
         """Render and splice, journal the intent, generate, read the reply, journal the answer."""
         started = time.monotonic()
         completion = Completion()
@@ -125,22 +133,22 @@ class Calls:
                     answer = _demonstration(request, demonstrated)
         except TimeoutError:
             trouble = EngineTrouble(f"the engine gave no answer within {self._deadline_s:.0f} s")
-            await self._fail(session, flight.call, completion, started, Status.INFRA_ERROR, trouble.message)
+            await self._fail(session, flight.calls, completion, started, Status.INFRA_ERROR, trouble.message)
             raise trouble from None
         except GatewayError as error:
             status = Status.INFRA_ERROR if isinstance(error, EngineTrouble) else Status.AGENT_ERROR
-            await self._fail(session, flight.call, completion, started, status, error.message)
+            await self._fail(session, flight.calls, completion, started, status, error.message)
             raise
         except asyncio.CancelledError:
-            await self._fail(session, flight.call, completion, started, *flight.ending)
+            await self._fail(session, flight.calls, completion, started, *flight.ending)
             raise
         except Exception as error:  # whatever the engine sent: the call is recorded, the client may try again
             trouble = EngineTrouble(f"the engine's answer could not be used: {type(error).__name__}: {error}")
-            await self._fail(session, flight.call, completion, started, Status.INFRA_ERROR, trouble.message)
+            await self._fail(session, flight.calls, completion, started, Status.INFRA_ERROR, trouble.message)
             raise trouble from error
         await self._record(session, call, answer.model_copy(update={"latency_s": time.monotonic() - started}))
         session.used_at = time.monotonic()
-        return call
+        return flight.calls
 
     async def _demonstrated(self, request: Request, prompt: splice.Prompt) -> list[int] | None:
         if request.demonstration is None:
@@ -177,7 +185,8 @@ class Calls:
             engine_version=session.row.engine_version,
             started_at=now(),
         )
-        call = flight.call = Recorded(intent)
+        call = Recorded(intent)
+        flight.calls.append(call)
         session.calls.append(call)  # before the first await: a call that runs beside this one must see it
         try:
             await self._journal.intent(session.session_id, intent)
@@ -189,7 +198,13 @@ class Calls:
         """Generate into `completion`, whole or step by step, and read the reply from all of its ids in either case."""
         sampling = prompt.rendered.sampling
         if request.stream:
-            deltas = Deltas(self._engine, request.conversation, prompt.token_ids, request.stop, flight.parts.put_nowait)
+            deltas = Deltas(
+                self._engine,
+                request.conversation,
+                prompt.token_ids,
+                request.stop,
+                lambda text: flight.parts.put_nowait(Part(text)),
+            )
             async for _ in self._engine.stream(prompt.token_ids, sampling, completion):
                 await deltas.step(completion)
         else:
@@ -223,18 +238,17 @@ class Calls:
     async def _fail(
         self,
         session: Session,
-        call: Recorded | None,
+        calls: list[Recorded],
         completion: Completion,
         started: float,
         status: Status,
         cause: str,
     ) -> None:
         """Record how a dispatched call ended without an answer, with what had been sampled by then."""
-        if call is None:
-            return
         tokens = {**token_fields(completion), "token_status": "missing"}
         answer = Answer(status=status, latency_s=time.monotonic() - started, **{**tokens, "error": cause})
-        await self._record(session, call, answer)
+        for call in calls:
+            await self._record(session, call, answer)
 
 
 def token_fields(completion: Completion) -> dict[str, Any]:

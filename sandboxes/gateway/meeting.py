@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sandboxes.gateway.calls import Flight
-from sandboxes.gateway.dialects import chat
+from sandboxes.gateway.calls import Flight, Part
+from sandboxes.gateway.dialects.base import Events
 from sandboxes.gateway.errors import Conflict, GatewayError
 from sandboxes.gateway.recorded import Recorded
 from sandboxes.gateway.sessions import Session
@@ -18,16 +18,10 @@ from sandboxes.gateway.sessions import Session
 class EventStream(Response):
     """A running call as server-sent events. A client that goes away cancels the call."""
 
-    def __init__(self, flight: Flight, session: Session, first: str | None, body: chat.ChatRequest) -> None:
+    def __init__(self, flight: Flight, session: Session, first: Part | None, events: Events) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        assert flight.call is not None
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        intent = flight.call.intent
-        self._chunks = chat.Chunks(
-            intent.call_id, int(intent.started_at.timestamp()), body.model, include_usage=include_usage
-        )
-        self._flight, self._session, self._first = flight, session, first
+        self._flight, self._session, self._first, self._told = flight, session, first, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = asyncio.create_task(_cancel_when_gone(receive, self._flight))
@@ -41,21 +35,23 @@ class EventStream(Response):
             self._flight.cancel()  # nothing happens where it is done
 
     async def _events(self) -> AsyncIterator[bytes]:
+        for event in self._told.first():
+            yield event
         part = self._first
         while part is not None:
-            yield self._chunks.content(part)
+            for event in self._told.part(part):
+                yield event
             part = await self._flight.parts.get()
         try:
-            call = outcome(self._flight, self._session)
+            rest = self._told.last(outcome(self._flight, self._session))
         except GatewayError as error:
-            yield chat.error_event(error.body)
-            return
-        for event in self._chunks.last(call):
+            rest = self._told.error(error)
+        for event in rest:
             yield event
 
 
-def outcome(flight: Flight, session: Session) -> Recorded:
-    """The recorded call of a flight that is over, or the error it ended with."""
+def outcome(flight: Flight, session: Session) -> list[Recorded]:
+    """The recorded calls of a flight that is over, or the error it ended with."""
     if flight.task.cancelled():
         session.check_open()
         raise Conflict("this call was cancelled")

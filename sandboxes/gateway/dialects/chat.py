@@ -3,17 +3,18 @@
 Spec: platform.openai.com/docs/api-reference/chat. What is not listed here is refused by name.
 """
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from sandboxes.gateway.calls import Request
-from sandboxes.gateway.errors import BadRequest, NotFound
+from sandboxes.gateway.calls import Part, Request
+from sandboxes.gateway.dialects.base import Asked
+from sandboxes.gateway.dialects.wire import check_model, decode, event, origin
+from sandboxes.gateway.errors import BadRequest, GatewayError
 from sandboxes.gateway.facts import Conversation
 from sandboxes.gateway.recorded import Message, Recorded
+from sandboxes.gateway.sessions import Session
 
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",
@@ -21,7 +22,7 @@ SAMPLING = (
 )  # fmt: skip
 
 
-class Part(BaseModel):
+class TextPart(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["text"]
@@ -50,7 +51,7 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Part] | None = None
+    content: str | list[TextPart] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -134,59 +135,66 @@ class ChatRequest(BaseModel):
     demonstration: ChatMessage | None = None
 
 
-def parse(raw: bytes, headers: Mapping[str, str], model: str) -> tuple[ChatRequest, Request]:
-    """The validated body and the call it asks for. BadRequest names the parameter at fault."""
-    body = _validated(raw)
-    if body.model != model:
-        raise NotFound(
-            f"model {body.model!r} is not served here; this gateway serves {model!r}",
-            param="model",
-            code="model_not_found",
+class Chat:
+    """The dialect of `/v1/chat/completions`."""
+
+    def parse(self, raw: bytes, headers: Mapping[str, str], session: Session, model: str) -> Asked:
+        """The call that a body asks for. BadRequest names the parameter at fault."""
+        body = decode(raw, ChatRequest)
+        check_model(body.model, model)
+        if body.top_logprobs is not None and not body.logprobs:
+            raise BadRequest("`top_logprobs` needs `logprobs: true`", param="top_logprobs")
+        conversation = Conversation(
+            [message.plain() for message in body.messages],
+            [tool.model_dump(exclude_none=True) for tool in body.tools],
+            body.tool_choice or "auto",
+            body.chat_template_kwargs,
         )
-    if body.top_logprobs is not None and not body.logprobs:
-        raise BadRequest("`top_logprobs` needs `logprobs: true`", param="top_logprobs")
-    conversation = Conversation(
-        [message.plain() for message in body.messages],
-        [tool.model_dump(exclude_none=True) for tool in body.tools],
-        body.tool_choice or "auto",
-        body.chat_template_kwargs,
-    )
-    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    sampling = {name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None}
-    return body, Request(
-        conversation,
-        {**sampling, "stop": stop} if stop else sampling,
-        hashlib.sha256(raw).hexdigest(),
-        stream=bool(body.stream),
-        demonstration=_assistant(body.demonstration),
-        logprobs=bool(body.logprobs),
-        stop=stop,
-        idempotency_key=headers.get("idempotency-key"),
-        is_retry=headers.get("x-stainless-retry-count", "0") not in ("", "0"),
-    )
+        stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+        sampling = {name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None}
+        request = Request(
+            conversation,
+            {**sampling, "stop": stop} if stop else sampling,
+            **origin(raw, headers),
+            stream=bool(body.stream),
+            demonstration=_assistant(body.demonstration),
+            logprobs=bool(body.logprobs),
+            stop=stop,
+        )
+        include_usage = bool(body.stream_options and body.stream_options.include_usage)
+        return Asked(
+            request,
+            lambda calls: completion(calls, body.model),
+            (lambda calls: Chunks(calls[0], body.model, include_usage=include_usage)) if body.stream else None,
+        )
+
+    def error(self, error: GatewayError) -> dict[str, Any]:
+        """OpenAI's error body."""
+        return error.body
 
 
-def completion(call: Recorded, model: str) -> dict[str, Any]:
+def completion(calls: Sequence[Recorded], model: str) -> dict[str, Any]:
     """The answer in one piece."""
-    answer = call.answer
-    assert answer is not None
-    choice = {
-        "index": 0,
-        "message": answer.message,
-        "finish_reason": answer.finish_reason,
-        "logprobs": answer.client_logprobs,
-    }
-    return {
-        **_head(call.intent.call_id, "chat.completion", int(call.intent.started_at.timestamp()), model),
-        "choices": [choice],
-        "usage": usage(call),
-    }
+    choices = []
+    for index, call in enumerate(calls):
+        assert call.answer is not None
+        choices.append(
+            {
+                "index": index,
+                "message": call.answer.message,
+                "finish_reason": call.answer.finish_reason,
+                "logprobs": call.answer.client_logprobs,
+            }
+        )
+    return {**_head(calls[0], "chat.completion", model), "choices": choices, "usage": usage(calls)}
 
 
-def usage(call: Recorded) -> dict[str, int]:
-    """Token counts of a call."""
-    assert call.answer is not None
-    prompt, sampled = len(call.intent.prompt_token_ids), len(call.answer.completion_token_ids)
+def usage(calls: Sequence[Recorded]) -> dict[str, int]:
+    """Token counts: the prompt once, the completions together."""
+    prompt, sampled = len(calls[0].intent.prompt_token_ids), 0
+    for call in calls:
+        assert call.answer is not None
+        sampled += len(call.answer.completion_token_ids)
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 
@@ -194,25 +202,39 @@ class Chunks:
     """Server-sent events of one answer, as OpenAI's SDK puts them together: role first, a tool call's id and name
     before its arguments, the finish reason alone, then the usage where it was asked for."""
 
-    def __init__(self, stream_id: str, created: int, model: str, *, include_usage: bool) -> None:
-        self._head = _head(stream_id, "chat.completion.chunk", created, model)
+    def __init__(self, call: Recorded, model: str, *, include_usage: bool) -> None:
+        self._head = _head(call, "chat.completion.chunk", model)
         self._include_usage = include_usage
-        self._said_role = False
-        self._sent = 0
+        self._sent: dict[int, int] = {}  # by choice, in characters; a choice that is in here has its role
 
-    def content(self, text: str) -> bytes:
+    def first(self) -> Iterator[bytes]:
+        """Nothing: the role comes with the first delta."""
+        yield from ()
+
+    def part(self, part: Part) -> Iterator[bytes]:
         """A part of the content."""
-        self._sent += len(text)
-        return self._delta({"content": text})
+        yield self._delta(part.choice, {"content": part.text})
+        self._sent[part.choice] += len(part.text)
 
-    def last(self, call: Recorded) -> Iterator[bytes]:
+    def last(self, calls: Sequence[Recorded]) -> Iterator[bytes]:
         """Everything after the streamed parts: the whole answer, where it is given again out of the journal."""
+        for index, call in enumerate(calls):
+            yield from self._rest(index, call)
+        if self._include_usage:
+            yield event({**self._head, "choices": [], "usage": usage(calls)})
+        yield b"data: [DONE]\n\n"
+
+    def error(self, error: GatewayError) -> Iterator[bytes]:
+        """An error after the stream began."""
+        yield event(error.body)
+
+    def _rest(self, choice: int, call: Recorded) -> Iterator[bytes]:
         answer = call.answer
         assert answer is not None
         assert answer.message is not None
-        rest = (answer.message.get("content") or "")[self._sent :]
+        rest = (answer.message.get("content") or "")[self._sent.get(choice, 0) :]
         if rest:
-            yield self.content(rest)
+            yield from self.part(Part(rest, choice))
         for index, tool_call in enumerate(answer.message.get("tool_calls") or []):
             name, arguments = tool_call["function"]["name"], tool_call["function"]["arguments"]
             opened = {
@@ -221,34 +243,25 @@ class Chunks:
                 "type": "function",
                 "function": {"name": name, "arguments": ""},
             }
-            yield self._delta({"tool_calls": [opened]})
-            yield self._delta({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]})
+            yield self._delta(choice, {"tool_calls": [opened]})
+            yield self._delta(choice, {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]})
         if answer.client_logprobs is not None:
-            yield self._delta({}, logprobs=answer.client_logprobs)
-        yield self._delta({}, finish_reason=answer.finish_reason)
-        if self._include_usage:
-            yield _event({**self._head, "choices": [], "usage": usage(call)})
-        yield b"data: [DONE]\n\n"
+            yield self._delta(choice, {}, logprobs=answer.client_logprobs)
+        yield self._delta(choice, {}, finish_reason=answer.finish_reason)
 
-    def _delta(self, delta: Message, *, finish_reason: str | None = None, logprobs: Message | None = None) -> bytes:
-        if not self._said_role:
+    def _delta(
+        self, choice: int, delta: Message, *, finish_reason: str | None = None, logprobs: Message | None = None
+    ) -> bytes:
+        if choice not in self._sent:
             delta = {"role": "assistant", **delta}
-            self._said_role = True
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
-        return _event({**self._head, "choices": [choice], **({"usage": None} if self._include_usage else {})})
+            self._sent[choice] = 0
+        told = {"index": choice, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
+        return event({**self._head, "choices": [told], **({"usage": None} if self._include_usage else {})})
 
 
-def error_event(body: Mapping[str, Any]) -> bytes:
-    """An error after the stream began."""
-    return _event(body)
-
-
-def _event(value: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-
-
-def _head(identifier: str, kind: str, created: int, model: str) -> dict[str, Any]:
-    return {"id": identifier, "object": kind, "created": created, "model": model}
+def _head(call: Recorded, kind: str, model: str) -> dict[str, Any]:
+    created = int(call.intent.started_at.timestamp())
+    return {"id": call.intent.call_id, "object": kind, "created": created, "model": model}
 
 
 def _assistant(message: ChatMessage | None) -> Message | None:
@@ -260,26 +273,3 @@ def _assistant(message: ChatMessage | None) -> Message | None:
     if not plain.get("tool_calls"):
         plain["content"] = plain["content"] or ""
     return plain
-
-
-def _validated(raw: bytes) -> ChatRequest:
-    try:
-        body = json.loads(raw, parse_constant=_no_constant)
-        json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is valid JSON but no text
-    except ValueError as error:
-        raise BadRequest(f"the body is not valid JSON: {error}") from error
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
-    try:
-        return ChatRequest.model_validate(body)
-    except ValidationError as error:
-        # Of a union's complaints the deepest is about the alternative that was meant.
-        worst = max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] == "extra_forbidden"))
-        where = ".".join(str(step) for step in worst["loc"] if "[" not in str(step)) or "body"
-        text = f"Unknown parameter: '{where}'" if worst["type"] == "extra_forbidden" else f"'{where}': {worst['msg']}"
-        served = f" (served parameters: {', '.join(ChatRequest.model_fields)})" if len(worst["loc"]) == 1 else ""
-        raise BadRequest(text + served, param=where) from error
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
