@@ -1,5 +1,7 @@
 """Improve: the loop. Collect, label, train, release; the next round samples from the new weights."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from prefect import flow
@@ -10,20 +12,45 @@ from flows.evaluate import Evaluated, evaluate
 from flows.label import label
 from flows.release import release
 from flows.train import train
+from lakehouse.select import NothingTrainable
 from tasks.label import current_rubrics
 from tasks.progress import Clock
 
+REMEDIES = {
+    "zero_variance_group": "every sample of a problem ended alike: take more problems or samples, or another max_difficulty",
+    "singleton_group": "fewer than two samples of a problem could be scored: take more samples, and see why the others failed",
+    "not_trainable": 'episodes failed: `lakeloop query "select status, error, count(*) from episodes group by all"` says why',
+}
+
 
 class Round(BaseModel):
-    """One turn of the loop."""
+    """One turn of the loop. Where no group was trainable there is no version: what was promoted stays."""
 
     number: int
     run_id: str
-    version: int
-    training_set_id: str
-    rows: int
-    evaluation: Evaluated | None
+    version: int | None = None
+    training_set_id: str | None = None
+    rows: int = 0
+    left_out: dict[str, int] = {}  # where nothing was trained: episodes by why
+    evaluation: Evaluated | None = None
     seconds: dict[str, float]  # by stage
+
+
+class NothingImproved(RuntimeError):
+    """No round had anything to train on; the message counts the episodes by why and says what to do."""
+
+    def __init__(self, rounds: Sequence[Round]) -> None:
+        reasons = sum((Counter(turn.left_out) for turn in rounds), Counter[str]())
+        remedies = [f"{name}: {REMEDIES[name]}" for name in reasons if name in REMEDIES]
+        super().__init__(
+            f"nothing improved, for no group of any round ({len(rounds)}) could be trained on: {counted(reasons)}. "
+            + (". ".join(remedies) or "docs/operations.md says what the reasons mean")
+        )
+
+
+def counted(reasons: Mapping[str, int]) -> str:
+    """Episodes by why they are left out, in words."""
+    return ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "no episode landed"
 
 
 @flow(name="improve", log_prints=True)
@@ -39,6 +66,8 @@ async def improve(
     seed: int = 0,
 ) -> list[Round]:
     """Rounds of GRPO from the promoted version: collect, label, train, release, evaluate.
+
+    A round in which no group is trainable is passed over. NothingImproved where that was so in every round.
 
     Args:
         rounds: Turns of the loop.
@@ -66,14 +95,20 @@ async def improve(
             )
         with clock("label"):
             label(rubrics=rubrics, run_ids=[collected.run_id])
-        with clock("train"):
-            trained = await train(
-                objective="grpo",
-                run_ids=[collected.run_id],
-                rubrics=rubrics,
-                learning_rate=learning_rate,
-                seed=seed + number,
-            )
+        try:
+            with clock("train"):
+                trained = await train(
+                    objective="grpo",
+                    run_ids=[collected.run_id],
+                    rubrics=rubrics,
+                    learning_rate=learning_rate,
+                    seed=seed + number,
+                )
+        except NothingTrainable as nothing:
+            print(f"round {number} of {rounds} is passed over, no group can be trained on: {counted(nothing.reasons)}")
+            skipped = Round(number=number, run_id=collected.run_id, left_out=nothing.reasons, seconds=clock.seconds)
+            done.append(skipped)
+            continue
         with clock("release"):
             version = release(
                 trained.folder,
@@ -103,4 +138,6 @@ async def improve(
                 seconds=clock.seconds,
             )
         )
+    if all(turn.version is None for turn in done):
+        raise NothingImproved(done)
     return done

@@ -18,7 +18,7 @@ from tasks.progress import Clock
 class Outcome(BaseModel):
     """What a quickstart did. `seconds` by stage."""
 
-    versions: list[int]  # base, warm start, one per round
+    versions: list[int]  # base, warm start, one per round that trained
     run_ids: list[str]
     evaluations: list[Evaluated]
     rounds: list[Round]
@@ -59,7 +59,12 @@ async def quickstart(
     demonstrations = demonstrations or {"search": 240, "swe": 60}
 
     async def examine(stage: str) -> Evaluated:
-        return await evaluate(stage=stage, problems=held_out, samples=evaluate_samples, max_difficulty=max_difficulty)
+        return await evaluate(
+            stage=stage,
+            problems=held_out,
+            samples=evaluate_samples,
+            max_difficulty=max_difficulty,
+        )
 
     with clock("release"):
         base = release(folder, stage="base")
@@ -102,7 +107,7 @@ async def quickstart(
         if turn.evaluation:
             evaluations.append(turn.evaluation)
     return Outcome(
-        versions=[base, warm, *(turn.version for turn in done)],
+        versions=[base, warm, *(turn.version for turn in done if turn.version is not None)],
         run_ids=[shown.run_id, *(e.run_id for e in evaluations), *(turn.run_id for turn in done)],
         evaluations=evaluations,
         rounds=done,

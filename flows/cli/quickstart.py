@@ -85,6 +85,7 @@ def report(outcome: "Outcome", seconds: dict[str, float]) -> dict[str, Any]:
         "calls": counted[1],
         "tokens": counted[2],
         "rounds": len(outcome.rounds),
+        "rounds_passed_over": [turn.number for turn in outcome.rounds if turn.version is None],
         "eval": [
             {
                 "stage": e.stage,
@@ -125,6 +126,7 @@ def draw_curve(outcome: "Outcome", path: Path) -> Path:
 
 
 def _print(outcome: "Outcome", numbers: dict[str, Any], curve: Path) -> None:
+    from flows.improve import counted
     from tasks.stack import Settings
 
     settings = Settings()
@@ -136,6 +138,10 @@ def _print(outcome: "Outcome", numbers: dict[str, Any], curve: Path) -> None:
         }
         table.add_row(evaluation.stage, str(version), *(rates.get(kind, "-") for kind in kinds))
     console.print(table)
+    for turn in outcome.rounds:
+        if turn.version is None:
+            why = counted(turn.left_out)
+            console.print(f"Round {turn.number} trained nothing, no group could be trained on: {why}", highlight=False)
     console.print(
         f"{numbers['episodes']} episodes, {numbers['calls']} calls, {numbers['tokens']} sampled tokens "
         f"in {numbers['seconds']['total']:.0f} s; curve: {curve}"
