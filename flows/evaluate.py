@@ -26,6 +26,8 @@ async def evaluate(
     problems: dict[str, int] | None = None,
     samples: Annotated[int, Field(ge=1)] = 1,
     temperature: Annotated[float, Field(ge=0)] = 1.0,
+    max_tokens: Annotated[int, Field(ge=1)] = 96,
+    max_turns: Annotated[int, Field(ge=1)] = 6,
     seed: int = 0,
     max_difficulty: Annotated[float, Field(ge=0, le=1)] = 1.0,
 ) -> Evaluated:
@@ -35,7 +37,9 @@ async def evaluate(
         stage: What is evaluated, for people: base, sft, round-1.
         problems: How many of each kind. Default: 64 search, 24 swe.
         samples: Episodes per problem.
-        temperature: Sampling temperature.
+        temperature: Sampling temperature of the model.
+        max_tokens: Tokens per model call.
+        max_turns: Model calls per episode.
         seed: The same seed gives the same problems.
         max_difficulty: Only problems up to this difficulty, 0 to 1.
     """
@@ -48,6 +52,8 @@ async def evaluate(
         seed=seed,
         max_difficulty=max_difficulty,
         temperature=temperature,
+        max_tokens=max_tokens,
+        max_turns=max_turns,
     )
     label(rubrics=current_rubrics(wanted), run_ids=[collected.run_id])
     results = success(None, collected.run_id)

@@ -60,6 +60,8 @@ async def improve(
     samples: Annotated[int, Field(ge=2)] = 8,
     max_difficulty: Annotated[float, Field(ge=0, le=1)] = 1.0,
     temperature: Annotated[float, Field(gt=0)] = 1.0,
+    max_tokens: Annotated[int, Field(ge=1)] = 96,
+    max_turns: Annotated[int, Field(ge=1)] = 6,
     evaluate_problems: dict[str, int] | None = None,
     evaluate_samples: Annotated[int, Field(ge=1)] = 1,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
@@ -67,7 +69,7 @@ async def improve(
 ) -> list[Round]:
     """Rounds of GRPO from the promoted version: collect, label, train, release, evaluate.
 
-    A round in which no group is trainable is passed over. NothingImproved where that was so in every round.
+    A round in which no group is trainable is passed over; where that is so in every round, the run fails and says why.
 
     Args:
         rounds: Turns of the loop.
@@ -75,6 +77,8 @@ async def improve(
         samples: Episodes per problem: a group's baseline needs at least two.
         max_difficulty: Curriculum: only problems up to this difficulty, 0 to 1.
         temperature: Sampling temperature; at 0 every episode of a group would be the same.
+        max_tokens: Tokens per model call.
+        max_turns: Model calls per episode.
         evaluate_problems: Held-out problems after each round. Default: 64 search, 24 swe; {} for none.
         evaluate_samples: Episodes per held-out problem.
         learning_rate: Default: the recipe's.
@@ -92,6 +96,8 @@ async def improve(
                 seed=seed + number,
                 max_difficulty=max_difficulty,
                 temperature=temperature,
+                max_tokens=max_tokens,
+                max_turns=max_turns,
             )
         with clock("label"):
             label(rubrics=rubrics, run_ids=[collected.run_id])
@@ -126,6 +132,8 @@ async def improve(
                     samples=evaluate_samples,
                     max_difficulty=max_difficulty,
                     temperature=temperature,
+                    max_tokens=max_tokens,
+                    max_turns=max_turns,
                 )
         done.append(
             Round(

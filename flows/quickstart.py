@@ -35,6 +35,8 @@ async def quickstart(
     samples: Annotated[int, Field(ge=2)] = 8,
     evaluate_samples: Annotated[int, Field(ge=1)] = 1,
     max_difficulty: Annotated[float, Field(ge=0, le=1)] = 0.4,
+    max_tokens: Annotated[int, Field(ge=1)] = 96,
+    max_turns: Annotated[int, Field(ge=1)] = 6,
     warm_start_rate: Annotated[float, Field(gt=0)] | None = None,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
     seed: int = 0,
@@ -50,6 +52,8 @@ async def quickstart(
         samples: Episodes per problem in a round.
         evaluate_samples: Episodes per held-out problem.
         max_difficulty: Only problems up to this difficulty, 0 to 1.
+        max_tokens: Tokens per model call.
+        max_turns: Model calls per episode.
         warm_start_rate: Learning rate of the warm start. Default: the recipe's.
         learning_rate: Learning rate of the rounds. Default: the recipe's.
         seed: Draws the problems.
@@ -64,6 +68,8 @@ async def quickstart(
             problems=held_out,
             samples=evaluate_samples,
             max_difficulty=max_difficulty,
+            max_tokens=max_tokens,
+            max_turns=max_turns,
         )
 
     with clock("release"):
@@ -78,6 +84,8 @@ async def quickstart(
             purpose="demonstration",
             seed=seed,
             max_difficulty=max_difficulty,
+            max_tokens=max_tokens,
+            max_turns=max_turns,
         )
         label(run_ids=[shown.run_id])
         taught = await train(
@@ -97,6 +105,8 @@ async def quickstart(
         problems=problems or {"search": 24, "swe": 6},
         samples=samples,
         max_difficulty=max_difficulty,
+        max_tokens=max_tokens,
+        max_turns=max_turns,
         evaluate_problems=held_out,
         evaluate_samples=evaluate_samples,
         learning_rate=learning_rate,

@@ -112,15 +112,18 @@ def test_promoting_a_version_deploys_it_through_the_reconcile_deployment(base, d
 def test_rounds_without_a_trainable_group_are_passed_over_and_end_in_the_reasons(command, registry, stack, base):
     """The base weights solve nothing, so every group is of one outcome."""
     drawn = ["--problems", '{"search": 1}', "--samples", "2", "--evaluate-problems", '{"search": 1}']
-    ended = command("improve", "--rounds", "2", *drawn)
+    ended = command("improve", "--rounds", "2", *drawn, "--max-tokens", "24", "--max-turns", "2")
     out, err = ended.communicate(timeout=180)
     assert ended.returncode == 1, out
     said = " ".join(err.split())
     assert "no group of any round (2) could be trained on: 4 zero_variance_group. " in said
     assert "take more problems or samples" in said
     assert "Traceback" not in out + err
-    played = rows("select run_id, count(*) as n from episodes where purpose = 'train' group by all")
+    played = rows(
+        "select run_id, count(*) as n, max(n_calls) as turns from episodes where purpose = 'train' group by all"
+    )
     assert [one["n"] for one in played] == [2, 2]  # the second round went on, with other problems
+    assert max(one["turns"] for one in played) <= 2
     assert rows("from episodes where purpose like 'eval:round%'") == []
     assert registry.promoted(stack.model_name) == base
 

@@ -7,9 +7,11 @@ import pytest
 from flows.cli.runs import FLOWS, parse
 from flows.collect import collect
 from flows.label import label
+from flows.quickstart import quickstart
 from flows.train import train
 
 FLOW = {name: getattr(import_module(f"flows.{name}"), name) for name in FLOWS}
+COLLECTING = [FLOW["collect"], FLOW["evaluate"], FLOW["improve"], quickstart]
 
 
 def test_the_top_level_help_names_every_command(lakeloop):
@@ -27,6 +29,13 @@ def test_the_help_of_a_flow_describes_every_parameter(lakeloop, name):
         assert f"--{parameter.replace('_', '-')} " in ended.said
         assert " ".join(about["description"].split()) in ended.said
     assert "Args:" not in ended.out
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_turns"])
+def test_how_far_an_episode_may_go_is_said_alike_wherever_episodes_are_collected(name):
+    parameters = [flow.parameters.model_dump()["properties"][name] for flow in COLLECTING]
+    said = [{what: value for what, value in one.items() if what != "position"} for one in parameters]
+    assert said == [said[0]] * len(COLLECTING)
 
 
 def test_values_are_json_where_they_look_like_it_and_null_is_none():
