@@ -24,7 +24,7 @@ from lakehouse.schema import TABLES
 from lakehouse.write import Writer
 
 STD_EPSILON = 1e-4  # keeps the advantage of nearly constant groups finite
-INPUTS = ("problems", "episodes", "calls", "rewards")
+INPUTS = ("problems", "episodes", "calls", "rewards", "model_versions")
 
 
 class Selection(BaseModel):

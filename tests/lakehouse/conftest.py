@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.records import Action, Call, Dispatch, Episode, Evidence, Problem, episode_id, group_id
+from lakehouse.records import Action, Call, Dispatch, Episode, Evidence, ModelVersion, Problem, episode_id, group_id
 from lakehouse.write import Landed, Writer
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,6 +67,21 @@ class Make:
             agent="scripted",
             mode="policy",
             purpose="train",
+            created_at=AT,
+        )
+
+    def version(self, version: int, parent: int | None = None, *, name: str = "toy") -> ModelVersion:
+        """A registered version and what it was trained from."""
+        return ModelVersion(
+            name=name,
+            version=version,
+            parent_version=parent,
+            training_set_id=None,
+            mlflow_run_id="m",
+            weights_path="w",
+            weights_digest="d",
+            stage="grpo",
+            commit="",
             created_at=AT,
         )
 

@@ -58,11 +58,33 @@ def test_an_episode_nobody_judged_is_unlabelled(land, make):
     assert reasons(land(make.group([True, False]), labelled=False), "grpo") == ["unlabelled"] * 2
 
 
-def test_staleness_counts_from_the_oldest_token(land, make):
+def test_staleness_counts_from_the_oldest_token(land, make, lake):
+    Writer(lake).append("model_versions", [make.version(5, 4), make.version(4, 3)])
     mixed = make.call([1], [2, 3], weight_versions=[3, 5])
     fresh = make.call([1], [2, 3], weight_versions=[4, 4])
     batch = make.batch(sample=0, calls=[mixed]) + make.batch(sample=1, match=False, calls=[fresh])
     assert reasons(land(batch), "grpo", policy_version=5, max_staleness=1) == ["stale", None]
+
+
+def test_tokens_of_a_version_the_policy_was_not_trained_from_are_kept_out(land, make, lake):
+    """Version 3 was rolled back: 4 was trained from 2. Another model's numbers say nothing here."""
+    lineage = [make.version(1), make.version(2, 1), make.version(3, 2), make.version(4, 2)]
+    Writer(lake).append("model_versions", [*lineage, make.version(4, 3, name="other")])
+    sampled = [[2, 2], [3, 3], [4, 2], [4, 3], [2, 5]]
+    batch = make.batch(sample=9, match=False, calls=[make.call([1], [2, 3], weight_versions=[4, 4])])
+    for sample, versions in enumerate(sampled):
+        batch += make.batch(sample=sample, calls=[make.call([1], [2, 3], weight_versions=versions)])
+    land(batch)
+    stray = "not_an_ancestor"
+    assert reasons(lake, "grpo", policy_version=4, max_staleness=2) == [None, stray, None, stray, stray, None]
+    assert reasons(lake, "grpo", policy_version=2, max_staleness=2) == [None, *[stray] * 5]
+
+
+def test_a_version_in_the_middle_of_an_episode_counts_as_well(land, make, lake):
+    Writer(lake).append("model_versions", [make.version(4, 2), make.version(3, 2)])
+    calls = [make.call([i], [2, 3], index=i, version=version) for i, version in enumerate((2, 3, 4))]
+    lake = land(make.batch(sample=0, calls=calls))
+    assert reasons(lake, "grpo", policy_version=4, max_staleness=2)[0] == "not_an_ancestor"
 
 
 @pytest.mark.parametrize("name", ["grpo", "sft"])

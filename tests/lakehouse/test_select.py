@@ -49,7 +49,8 @@ def test_a_chain_of_calls_is_one_row_with_observations_masked(labelled, make):
         make.call([1, 2, 3, 9, 9], [4, 5], index=1, parent_call_id="c0", version=2, logprobs=[-0.1, -0.2]),
     ]
     lake = labelled(make.batch(sample=0, calls=chain) + make.batch(sample=1, match=False))
-    made = select(lake, GRPO)
+    Writer(lake).append("model_versions", [make.version(2, 1)])
+    made = select(lake, GRPO.model_copy(update={"policy_version": 2}))
     row = rows(lake)[0]
     assert made.rows == 2
     assert row["input_ids"] == [1, 2, 3, 9, 9, 4, 5]
@@ -174,9 +175,10 @@ def test_another_reward_makes_another_set(labelled, make):
 
 def test_a_set_names_the_delta_versions_it_read(labelled, make):
     lake = labelled(make.group([True, False]))
+    Writer(lake).append("model_versions", [make.version(1)])
     made = select(lake, GRPO)
     record = query(f"from training_sets where training_set_id = '{made.training_set_id}'", lake).to_dicts()[0]
-    assert record["table_versions"] == '{"calls":1,"episodes":1,"problems":1,"rewards":1}'
+    assert record["table_versions"] == '{"calls":1,"episodes":1,"model_versions":1,"problems":1,"rewards":1}'
 
 
 def test_runs_outside_the_selection_stay_out(labelled, make):

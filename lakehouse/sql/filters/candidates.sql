@@ -18,6 +18,7 @@ select
     problems.allowed_uses,
     problems.oracle_passed and problems.null_failed as gates_passed,
     episode_tokens.oldest_version,
+    episode_tokens.versions,
     coalesce(episode_tokens.tokens_missing, true) as tokens_missing
 from episodes
 left join judgements using (episode_id)
