@@ -42,6 +42,8 @@ class Request:
     stop: list[str] = field(default_factory=list)
     idempotency_key: str | None = None
     is_retry: bool = False  # the SDK says that it sent this before
+    id_prefix: str = "chatcmpl-"  # call ids begin with it: the id that the client is given is the call's own
+    kept: dict[str, Any] = field(default_factory=dict)  # what the dialect must know of the request to tell it again
 
 
 class Flight:
@@ -168,7 +170,7 @@ class Calls:
         """Place the call in the tree and journal its intent."""
         where = tree.place(session.calls, prompt.token_ids, request.conversation, retokenised=prompt.retokenised)
         intent = Intent(
-            call_id="chatcmpl-" + secrets.token_hex(12),
+            call_id=request.id_prefix + secrets.token_hex(12),
             call_index=len(session.calls),
             parent_call_id=where.parent_call_id,
             segment=where.segment,
@@ -184,6 +186,7 @@ class Calls:
             template_digest=session.row.template_digest,
             engine_version=session.row.engine_version,
             started_at=now(),
+            kept=request.kept,
         )
         call = Recorded(intent)
         flight.calls.append(call)
@@ -222,6 +225,7 @@ class Calls:
             finish_reason=read.finish_reason,
             ended_turn=completion.ended_turn,
             client_logprobs=read.logprobs,
+            stop_sequence=completion.stop_reason if isinstance(completion.stop_reason, str) else None,
             **tokens,
         )
 

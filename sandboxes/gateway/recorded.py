@@ -36,6 +36,7 @@ class Intent(BaseModel):
     template_digest: str
     engine_version: str
     started_at: datetime
+    kept: dict[str, Any] = {}  # what the dialect must know of the request to tell its answer again
 
 
 class Answer(BaseModel):
@@ -46,6 +47,7 @@ class Answer(BaseModel):
     status: Status
     message: Message | None = None  # as the client was given it
     finish_reason: str | None = None
+    stop_sequence: str | None = None  # the client's stop string that ended the call
     completion_token_ids: list[int] = []
     logprobs: list[float] | None = None
     weight_versions: list[int] = []
