@@ -91,10 +91,17 @@ def _mlflow(settings: Settings) -> Service:
         artifacts = settings.home.root / "mlflow" / "artifacts"
         artifacts.mkdir(parents=True, exist_ok=True)
         command = _python("mlflow", "server", "--host", HOST, "--port", str(settings.mlflow_port))
-        command += ["--backend-store-uri", settings.mlflow_database_url, "--artifacts-destination", str(artifacts)]
+        command += ["--artifacts-destination", str(artifacts)]
         command += ["--workers", "1"]  # the default of four costs 280 MB and three seconds of a core each
-        # Job execution is for MLflow's own LLM judges; it would start another process per kind of job.
-        return Launch(command, {**settings.environment(), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+        return Launch(
+            command,
+            {
+                **settings.environment(),
+                "MLFLOW_BACKEND_STORE_URI": settings.mlflow_database_url,  # not on the command line: may hold a password
+                # Job execution is for MLflow's own LLM judges; it would start another process per kind of job.
+                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            },
+        )
 
     return Service(
         name="mlflow",

@@ -1,5 +1,7 @@
 """The stack with real Prefect and MLflow servers, a gateway, a worker and the watcher, around an adopted engine."""
 
+from pathlib import Path
+
 import httpx
 import psutil
 import pytest
@@ -39,6 +41,22 @@ def test_every_server_listens_on_loopback_only(started):
         family = [leader := psutil.Process(started[name].pid), *leader.children(recursive=True)]
         listening = [c for one in family for c in one.net_connections() if c.status == psutil.CONN_LISTEN]
         assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}, name
+
+
+def test_no_database_url_is_on_a_command_line_where_every_user_could_read_its_password(started, settings):
+    databases = {"prefect": settings.prefect_database_url, "mlflow": settings.mlflow_database_url}
+    for state in started.values():
+        if state.pid is not None:
+            leader = psutil.Process(state.pid)
+            for process in [leader, *leader.children(recursive=True)]:
+                line = Path(f"/proc/{process.pid}/cmdline").read_text()
+                assert line, "no command line"
+                assert not [url for url in databases.values() if url in line], line
+            assert not [
+                url for url in databases.values() if url in processes.tail(state.name, settings.home, lines=10_000)
+            ]
+    for name in databases:  # and they are used all the same
+        assert (settings.home.root / name / f"{name}.db").stat().st_size > 0
 
 
 def test_up_again_keeps_every_process_and_is_quick(started, settings):
