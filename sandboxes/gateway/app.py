@@ -32,7 +32,9 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         check_upstream(settings.engine, settings.allow_upstream)
         self.settings = settings
-        self.engine = Engine(settings.engine, settings.model, deadline_s=settings.call_deadline_s)
+        self.engine = Engine(
+            settings.engine, settings.model, deadline_s=settings.call_deadline_s, allow=settings.allow_upstream
+        )
         self.journal = Journal(settings.journal)
         self.sessions = Sessions(self.journal, max_open=settings.max_sessions, idle_s=settings.idle_session_s)
         self.access = Access(settings.operator_key, self.sessions)

@@ -11,6 +11,7 @@ import httpx
 
 from sandboxes.gateway.errors import EngineRefused, EngineTrouble
 from sandboxes.gateway.facts import Conversation, Ending, Facts, Rendered, probe
+from sandboxes.gateway.upstream import Guard, GuardedTransport
 
 FACTS_LIFE_S = 60.0
 ENDINGS: dict[Ending, dict[str, bool]] = {
@@ -61,13 +62,14 @@ class Completion:
 class Engine:
     """One engine over one pooled HTTP client. All calls share the pool; the caller sets the overall deadline."""
 
-    def __init__(self, url: str, model: str, *, deadline_s: float) -> None:
+    def __init__(self, url: str, model: str, *, deadline_s: float, allow: Sequence[str] = ()) -> None:
         self.url = url.rstrip("/")
         self.model = model
         # Two pools: the pool's own work per request grows with the square of its idle connections. Text requests are
         # short and the engine does them one by one, so a few connections serve all; generations hold theirs for long.
-        self._text = _client(self.url, deadline_s, connections=8)
-        self._tokens = _client(self.url, deadline_s, connections=1024)
+        guard = Guard(self.url, allow)
+        self._text = _client(self.url, guard, deadline_s, connections=8)
+        self._tokens = _client(self.url, guard, deadline_s, connections=1024)
         self._facts: tuple[float, Facts] | None = None
         self._asking = asyncio.Lock()
 
@@ -220,12 +222,11 @@ def recorded_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in sampling.items() if name not in PLUMBING and value not in (None, [])}
 
 
-def _client(url: str, deadline_s: float, *, connections: int) -> httpx.AsyncClient:
+def _client(url: str, guard: Guard, deadline_s: float, *, connections: int) -> httpx.AsyncClient:
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=32)
     timeout = httpx.Timeout(deadline_s, connect=5.0)
-    return httpx.AsyncClient(
-        base_url=url, limits=limits, timeout=timeout, trust_env=False, verify=url.startswith("https")
-    )
+    inner = httpx.AsyncHTTPTransport(verify=url.startswith("https"), limits=limits, trust_env=False)
+    return httpx.AsyncClient(base_url=url, timeout=timeout, trust_env=False, transport=GuardedTransport(guard, inner))
 
 
 def _unreachable(url: str, error: httpx.TransportError) -> EngineTrouble:

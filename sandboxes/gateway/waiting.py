@@ -1,0 +1,59 @@
+"""How long a call waits for its engine, so that the gateway's own time can be told: all of it less the waiting."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import httpx
+
+
+class Waiting:
+    """Seconds spent waiting. Waits that overlap, such as those of several choices, count once."""
+
+    def __init__(self) -> None:
+        self._total_s = 0.0
+        self._depth = 0
+        self._since = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Up to now, also while a wait goes on."""
+        return self._total_s + (time.monotonic() - self._since if self._depth else 0.0)
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """A wait, from entry to exit."""
+        if self._depth == 0:
+            self._since = time.monotonic()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._total_s += time.monotonic() - self._since
+
+
+# Set where a call begins; tasks that the call starts inherit it.
+CURRENT: ContextVar[Waiting | None] = ContextVar("waiting", default=None)
+
+
+class TimedStream(httpx.AsyncByteStream):
+    """A response's body that counts the waits for its parts."""
+
+    def __init__(self, inner: httpx.AsyncByteStream, waiting: Waiting) -> None:
+        self._inner = inner
+        self._waiting = waiting
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts = aiter(self._inner)
+        while True:
+            with self._waiting.wait():
+                part = await anext(parts, None)
+            if part is None:
+                return
+            yield part
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
