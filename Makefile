@@ -10,7 +10,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quickstart test install install-engine system boxes up down lint types contracts format lock clean
+.PHONY: help quickstart test install install-engine install-clients install-camel system boxes up down lint types contracts format lock clean
 
 BIN := .venv/bin
 CODE := flows tasks sandboxes lakehouse
@@ -25,7 +25,7 @@ quickstart: install install-engine ## Run the whole loop once: install, start th
 	@LAKELOOP_INSTALL_SECONDS=$$(cat .venv-tools/seconds/* 2>/dev/null | awk '{s += $$1} END {print s + 0}') \
 	  $(BIN)/lakeloop quickstart $(if $(MODEL),--model $(MODEL)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-test: install install-engine ## Run the tests, installing first what they need (PYTEST_ARGS=)
+test: install install-engine install-clients ## Run the tests, installing first what they need (PYTEST_ARGS=)
 	@$(INSTALL)/system.sh --optional
 	@$(INSTALL)/boxes.sh --optional
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -35,6 +35,12 @@ install: ## Make the pipeline's environment, .venv, from the lock
 
 install-engine: ## Make the CPU engine's environment, .venv-engine, from the lock
 	@$(INSTALL)/engine.sh
+
+install-clients: ## Make the client packages' environment, .venv-clients, from the lock: for tests and docs/examples
+	@$(INSTALL)/clients.sh
+
+install-camel: ## Make CAMEL's environment, .venv-camel, from the lock: its test is skipped without
+	@$(INSTALL)/camel.sh
 
 system: ## Install Docker, bubblewrap, mmdebstrap and tini with apt-get, as root
 	@$(INSTALL)/system.sh
@@ -66,5 +72,5 @@ lock: ## Resolve deploy/requirements/*.in into the locks again
 	@$(INSTALL)/lock.sh
 
 clean: ## Remove environments and tool caches; the home folder .lakeloop/ stays
-	rm -rf .venv .venv-engine .venv-tools .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-engine .venv-clients .venv-camel .venv-tools .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(CODE) tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -118,8 +118,8 @@ fill() {
     fi
     say "installing $(grep -c '==' "$lock") locked packages into $folder (one to five minutes when nothing is cached)"
     mapfile -t links < <(find_links)
-    torch=$(grep -m1 '^torch==' "$lock" | cut -d' ' -f1)
-    if [[ -n ${TORCH_INDEX:-} ]]; then # only torch is taken from there, so that it can stand in for nothing else
+    torch=$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' "$lock") # empty where the lock has none
+    if [[ -n ${TORCH_INDEX:-} && -n $torch ]]; then # only torch is taken from there, so that it can stand in for nothing else
         run_uv pip install --python "$folder/bin/python" --compile-bytecode --no-deps --index-url "$TORCH_INDEX" "$torch"
     fi
     run_uv pip install --python "$folder/bin/python" --compile-bytecode "${links[@]}" --no-deps -r "$lock"

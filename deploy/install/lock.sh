@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Resolve the three requirement files again. No index address may end up in a lock: it holds names and versions only.
+# Resolve the requirement files again. No index address may end up in a lock: it holds names and versions only.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 make_tools
 need_python
 need_uv
 mapfile -t links < <(find_links)
 if [[ -n ${TORCH_INDEX:-} ]]; then links+=(--extra-index-url "$TORCH_INDEX" --index-strategy unsafe-best-match); fi
-for name in pipeline dev engine; do
+for name in pipeline dev engine clients camel; do
     say "resolving $name.in"
     run_uv pip compile --python-version 3.11 "${links[@]}" --override deploy/requirements/overrides.txt \
         --no-emit-find-links --no-emit-index-url --no-header "$@" "deploy/requirements/$name.in" -o "deploy/requirements/$name.txt"
 done
-say "done: read the difference with 'git diff deploy/requirements', then run 'make install install-engine test'"
+say "done: read the difference with 'git diff deploy/requirements', then run 'make install install-engine install-clients install-camel test'"
