@@ -16,6 +16,8 @@ from sandboxes.gateway.calls import Calls
 from sandboxes.gateway.dialects.base import Dialect
 from sandboxes.gateway.dialects.chat import Chat
 from sandboxes.gateway.engine import Engine
+from sandboxes.gateway.engines import Engines
+from sandboxes.gateway.engines_orders import Orders
 from sandboxes.gateway.errors import GatewayError
 from sandboxes.gateway.journal import Journal
 from sandboxes.gateway.meeting import EventStream, outcome, until
@@ -23,6 +25,7 @@ from sandboxes.gateway.rl import RL
 from sandboxes.gateway.sessions import Sessions
 from sandboxes.gateway.settings import Settings, check_upstream
 
+PAUSE_WAIT_S = 120.0  # how long a call waits for an engine whose weights are being swapped
 DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat()}
 
 
@@ -30,17 +33,18 @@ class Gateway:
     """One process: engine, journal, sessions, routes."""
 
     def __init__(self, settings: Settings) -> None:
-        check_upstream(settings.engine, settings.allow_upstream)
+        for url in settings.engines:
+            check_upstream(url, settings.allow_upstream)
         self.settings = settings
-        self.engine = Engine(
-            settings.engine, settings.model, deadline_s=settings.call_deadline_s, allow=settings.allow_upstream
+        self.engines = Engines(
+            settings.engines, Orders(settings.orders), self._engine, wait_s=min(settings.call_deadline_s, PAUSE_WAIT_S)
         )
         self.journal = Journal(settings.journal)
         self.sessions = Sessions(self.journal, max_open=settings.max_sessions, idle_s=settings.idle_session_s)
         self.access = Access(settings.operator_key, self.sessions)
-        self.rl = RL(self.engine, self.journal, self.sessions, self.access)
+        self.rl = RL(self.engines, self.journal, self.sessions, self.access)
         self.calls = Calls(
-            self.engine,
+            self.engines,
             self.journal,
             self.sessions,
             max_running=settings.max_calls,
@@ -51,15 +55,20 @@ class Gateway:
     def operator_key(self) -> str:
         return self.access.operator_key
 
+    def _engine(self, url: str) -> Engine:
+        settings = self.settings
+        return Engine(url, settings.model, deadline_s=settings.call_deadline_s, allow=settings.allow_upstream)
+
     def app(self) -> Starlette:
         """The ASGI application."""
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
             await self.sessions.restore()
+            self.engines.open()
             yield
             await self.sessions.close()
-            await self.engine.close()
+            await self.engines.close()
             self.journal.close()
 
         gets = {
@@ -103,7 +112,8 @@ class Gateway:
         )
 
     async def health(self, _: Request) -> Response:
-        engine = "ok" if await self.engine.healthy() else "does not answer"
+        answers = await asyncio.gather(*(member.engine.healthy() for member in self.engines.members))
+        engine = "ok" if any(answers) else "does not answer"
         return JSONResponse(
             {"status": "ok", "engine": engine, "engine_url": self.settings.engine, "model": self.settings.model}
         )

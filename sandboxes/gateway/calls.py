@@ -12,6 +12,7 @@ from lakehouse.records import Status, now
 from sandboxes.gateway import reply, splice, tree
 from sandboxes.gateway.deltas import Deltas
 from sandboxes.gateway.engine import Completion, Engine, recorded_sampling
+from sandboxes.gateway.engines import Engines
 from sandboxes.gateway.errors import BadRequest, Busy, EngineTrouble, GatewayError
 from sandboxes.gateway.facts import Conversation
 from sandboxes.gateway.journal import Journal, JournalError
@@ -69,12 +70,12 @@ class Flight:
 
 
 class Calls:
-    """Runs calls of all sessions against one engine."""
+    """Runs calls of all sessions, each on its session's engine."""
 
     def __init__(
-        self, engine: Engine, journal: Journal, sessions: Sessions, *, max_running: int, deadline_s: float
+        self, engines: Engines, journal: Journal, sessions: Sessions, *, max_running: int, deadline_s: float
     ) -> None:
-        self._engine = engine
+        self._engines = engines
         self._journal = journal
         self._sessions = sessions
         self._max_running = max_running
@@ -125,12 +126,12 @@ class Calls:
         completion = Completion()
         session.used_at = started
         try:
-            async with asyncio.timeout(self._deadline_s):
-                prompt = await splice.build(self._engine, request.conversation, session.by_prefix, request.sampling)
-                demonstrated = await self._demonstrated(request, prompt)
+            async with self._engines.serving(session) as engine, asyncio.timeout(self._deadline_s):
+                prompt = await splice.build(engine, request.conversation, session.by_prefix, request.sampling)
+                demonstrated = await self._demonstrated(engine, request, prompt)
                 call = await self._dispatch(session, request, prompt, flight)
                 if demonstrated is None:
-                    answer = await self._sample(request, prompt, completion, flight)
+                    answer = await self._sample(engine, request, prompt, completion, flight)
                 else:
                     answer = _demonstration(request, demonstrated)
         except TimeoutError:
@@ -152,12 +153,10 @@ class Calls:
         session.used_at = time.monotonic()
         return flight.calls
 
-    async def _demonstrated(self, request: Request, prompt: splice.Prompt) -> list[int] | None:
+    async def _demonstrated(self, engine: Engine, request: Request, prompt: splice.Prompt) -> list[int] | None:
         if request.demonstration is None:
             return None
-        ids = await splice.demonstrated(
-            self._engine, request.conversation, request.demonstration, prompt.rendered.token_ids
-        )
+        ids = await splice.demonstrated(engine, request.conversation, request.demonstration, prompt.rendered.token_ids)
         if ids is None:
             raise BadRequest(
                 "this demonstration cannot be tokenised: with it the template renders the turns before it differently, "
@@ -197,25 +196,27 @@ class Calls:
             await self._sessions.mask(session, f"journal: {error}")
         return call
 
-    async def _sample(self, request: Request, prompt: splice.Prompt, completion: Completion, flight: Flight) -> Answer:
+    async def _sample(
+        self, engine: Engine, request: Request, prompt: splice.Prompt, completion: Completion, flight: Flight
+    ) -> Answer:
         """Generate into `completion`, whole or step by step, and read the reply from all of its ids in either case."""
         sampling = prompt.rendered.sampling
         if request.stream:
             deltas = Deltas(
-                self._engine,
+                engine,
                 request.conversation,
                 prompt.token_ids,
                 request.stop,
                 lambda text: flight.parts.put_nowait(Part(text)),
             )
-            async for _ in self._engine.stream(prompt.token_ids, sampling, completion):
+            async for _ in engine.stream(prompt.token_ids, sampling, completion):
                 await deltas.step(completion)
         else:
-            await self._engine.generate(prompt.token_ids, sampling, completion)
+            await engine.generate(prompt.token_ids, sampling, completion)
         if completion.finish_reason not in ("stop", "length"):
             raise EngineTrouble(f"the engine ended the call with {completion.finish_reason!r}")
         read = await reply.read(
-            self._engine, request.conversation, prompt.token_ids, completion, logprobs=request.logprobs
+            engine, request.conversation, prompt.token_ids, completion, logprobs=request.logprobs
         )
         message = deltas.finish(read.message) if request.stream else read.message
         tokens = token_fields(completion)

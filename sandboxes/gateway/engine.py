@@ -67,9 +67,9 @@ class Engine:
         self.model = model
         # Two pools: the pool's own work per request grows with the square of its idle connections. Text requests are
         # short and the engine does them one by one, so a few connections serve all; generations hold theirs for long.
-        guard = Guard(self.url, allow)
-        self._text = _client(self.url, guard, deadline_s, connections=8)
-        self._tokens = _client(self.url, guard, deadline_s, connections=1024)
+        self.guard = Guard(self.url, allow)
+        self._text = _client(self.url, self.guard, deadline_s, connections=8)
+        self._tokens = _client(self.url, self.guard, deadline_s, connections=1024)
         self._facts: tuple[float, Facts] | None = None
         self._asking = asyncio.Lock()
 
@@ -170,6 +170,10 @@ class Engine:
             if self._facts is None or time.monotonic() - self._facts[0] > FACTS_LIFE_S:
                 self._facts = (time.monotonic(), await probe(self))
             return self._facts[1]
+
+    def forget(self) -> None:
+        """Another engine answers under this URL now: ask for its facts again."""
+        self._facts = None
 
     async def version(self) -> str:
         response = await self._get("/version")

@@ -11,8 +11,8 @@ from lakehouse.records import Mode
 from sandboxes.gateway import export
 from sandboxes.gateway.access import Access
 from sandboxes.gateway.bodies import parsed
-from sandboxes.gateway.engine import Engine
-from sandboxes.gateway.errors import BadRequest, Conflict
+from sandboxes.gateway.engines import Engines
+from sandboxes.gateway.errors import BadRequest
 from sandboxes.gateway.journal import Journal
 from sandboxes.gateway.recorded import Recorded
 from sandboxes.gateway.sessions import Session, Sessions
@@ -45,8 +45,8 @@ class Export(BaseModel):
 class RL:
     """Handlers over the sessions of one gateway."""
 
-    def __init__(self, engine: Engine, journal: Journal, sessions: Sessions, access: Access) -> None:
-        self._engine = engine
+    def __init__(self, engines: Engines, journal: Journal, sessions: Sessions, access: Access) -> None:
+        self._engines = engines
         self._journal = journal
         self._sessions = sessions
         self._access = access
@@ -72,9 +72,8 @@ class RL:
     async def start_session(self, request: Request) -> Response:
         self._access.operator(request)
         body = await parsed(request, StartSession)
-        facts = await self._engine.facts()
-        if body.mode == "policy":
-            await self._check_weights()
+        facts = await self._engines.facts()
+        await self._engines.admit(policy=body.mode == "policy")
         session, model_key, reward_key = await self._sessions.start(
             body.task_id, body.mode, body.api_key, engine_version=facts.version, template_digest=facts.template_digest
         )
@@ -111,15 +110,6 @@ class RL:
             call.row(session.session_id, masked=session.masked) for call in session.calls if call.answer is not None
         ]
         return JSONResponse({"calls": rows})
-
-    async def _check_weights(self) -> None:
-        label = await self._engine.weight_label()
-        if label is not None and not label.isdecimal():
-            raise Conflict(
-                f"the engine's weights are labelled {label!r}, which is no registered version; label them first: "
-                f'POST {self._engine.url}/update_weight_version {{"new_version": "1"}}',
-                code="weights_unlabelled",
-            )
 
 
 def _rewarded(session: Session, call_id: str | None) -> Recorded:

@@ -14,6 +14,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: str  # base URL
+    more_engines: list[str] = Field(default_factory=list)  # further ones with the same model, version and template
     home: Path
     model: str  # the served model's name, the only one callers may ask for
     allow_upstream: list[str] = Field(default_factory=list)  # host names, addresses and networks beyond this machine
@@ -21,6 +22,15 @@ class Settings(BaseModel):
     max_calls: int = Field(default=256, ge=1)  # running at once
     call_deadline_s: float = Field(default=600.0, gt=0)  # one model call, from render to answer
     idle_session_s: float = Field(default=3600.0, gt=0)  # a session of a dead worker is reclaimed after this
+
+    @property
+    def engines(self) -> list[str]:
+        return [self.engine, *self.more_engines]
+
+    @property
+    def orders(self) -> Path:
+        """What operators ordered about engines."""
+        return Home(self.home).gateway / "engines.json"
 
     @property
     def journal(self) -> Path:
