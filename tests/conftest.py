@@ -1,5 +1,6 @@
 """Fixtures that more than one folder uses. The real engine and the real stack are started once for the whole run."""
 
+import asyncio
 import os
 import socket
 import time
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from lakehouse.home import Home
+from sandboxes.backends import cgroup
+from sandboxes.backends.base import BackendUnavailable, Limits
 from tasks.registry.watch import Watch
 from tasks.serving import launch, models
 from tasks.serving.engine import BASE_VERSION, Engine
@@ -30,6 +33,19 @@ def free_ports() -> Callable[[int], list[int]]:
         return ports
 
     return find
+
+
+@pytest.fixture
+def boxes() -> Iterator[tuple[cgroup.Group, cgroup.Group]]:
+    """The control groups of two boxes of this machine: one past its lease, one within it."""
+    try:
+        parents = cgroup.parents()
+    except BackendUnavailable as reason:
+        pytest.skip(str(reason))
+    late, early = (cgroup.create(parents, Limits(lease_s=lease)) for lease in (-5, 500))
+    yield late, early
+    for group in (late, early):
+        asyncio.run(group.remove())
 
 
 @pytest.fixture(scope="session")

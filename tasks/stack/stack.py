@@ -5,22 +5,28 @@ stack or leaves things as it found them. `down` ends only what `up` started from
 """
 
 import fcntl
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sandboxes import backends
+from sandboxes.backends.base import SandboxError
 from tasks.stack import processes
 from tasks.stack.probes import Look, Seen
 from tasks.stack.services import plan
 from tasks.stack.settings import Settings
 from tasks.stack.starting import Condition, Progress, StackError, Start, State
 
+log = logging.getLogger(__name__)
+
 
 def up(settings: Settings, on_progress: Progress = lambda *_: None) -> list[State]:
-    """Bring every service up and wait until all are; one state per service.
+    """Bring every service up and wait until all are; one state per service. Boxes past their lease are removed first.
 
     Raises StackError when a port is taken by another program, a service ends early or misses its deadline.
     """
     with _alone(settings):
+        _reap(on_progress)
         states = Start(settings.home, plan(settings), on_progress).run()
         settings.remember()
         return states
@@ -49,6 +55,17 @@ def status(settings: Settings) -> list[State]:
             State(service.name, condition, service.url, process.pid if process else None, look.what if look else "")
         )
     return states
+
+
+def _reap(on_progress: Progress) -> None:
+    """Remove the boxes that killed runs left behind on this machine."""
+    try:
+        removed = sum(backends.reap().values())
+    except (SandboxError, OSError) as error:  # no reason to stay down; `maintain` tries again
+        log.warning("boxes past their lease could not be removed: %s", error)
+        return
+    if removed:
+        on_progress("boxes", "removed", 0.0)
 
 
 def _condition(ours: bool, look: Look | None) -> Condition:

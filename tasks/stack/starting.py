@@ -14,7 +14,7 @@ from tasks.stack.probes import Seen
 from tasks.stack.services import Service
 from tasks.stack.settings import ROOT
 
-Event = Literal["starting", "started", "adopted", "running"]
+Event = Literal["starting", "started", "adopted", "running", "removed"]
 Condition = Literal["running", "starting", "adopted", "foreign", "down"]
 Progress = Callable[[str, Event, float], None]  # service, what happened, seconds since `up` began
 

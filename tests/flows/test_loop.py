@@ -128,6 +128,16 @@ def test_rounds_without_a_trainable_group_are_passed_over_and_end_in_the_reasons
     assert registry.promoted(stack.model_name) == base
 
 
+@pytest.mark.bubblewrap
+def test_maintain_removes_boxes_past_their_lease(command, stack, boxes):
+    late, early = boxes
+    ended = command("maintain")
+    out, err = ended.communicate(timeout=120)
+    assert ended.returncode == 0, out + err
+    assert not any(folder.exists() for folder in late.folders)
+    assert all(folder.exists() for folder in early.folders)
+
+
 def test_a_killed_collect_continues_where_it_was_and_no_episode_is_there_twice(demonstrated):
     before, after, collected = demonstrated
     assert 0 < len(before) < PROBLEMS == len(after)

@@ -66,6 +66,16 @@ def test_up_again_keeps_every_process_and_is_quick(started, settings):
     assert set(events) == {"running", "adopted"}
 
 
+@pytest.mark.bubblewrap
+def test_up_removes_boxes_past_their_lease_and_says_so(started, settings, boxes):
+    late, early = boxes
+    events = []
+    up(settings, lambda name, event, _: events.append((name, event)))
+    assert ("boxes", "removed") in events
+    assert not any(folder.exists() for folder in late.folders)
+    assert all(folder.exists() for folder in early.folders)
+
+
 def test_the_deployments_of_prefect_yaml_are_there_and_their_schedules_are_paused(started, settings):
     found = httpx.post(f"{settings.prefect_url}/deployments/filter", json={}, timeout=30).raise_for_status().json()
     assert {"collect", "label", "train", "release", "improve", "maintain", "reconcile"} <= {
