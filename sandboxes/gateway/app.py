@@ -4,27 +4,33 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import version
+from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from sandboxes.gateway import openapi
 from sandboxes.gateway.access import Access
 from sandboxes.gateway.bodies import read
 from sandboxes.gateway.calls import Calls
 from sandboxes.gateway.dialects.base import Dialect
 from sandboxes.gateway.dialects.chat import Chat
+from sandboxes.gateway.endpoints import Endpoint, defect, gateway_error, no_route
 from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.engines import Engines
 from sandboxes.gateway.engines_orders import Orders
 from sandboxes.gateway.errors import GatewayError
+from sandboxes.gateway.heads import HeadLimits
 from sandboxes.gateway.journal import Journal
 from sandboxes.gateway.meeting import EventStream, outcome, until
 from sandboxes.gateway.rl import RL
 from sandboxes.gateway.sessions import Sessions
 from sandboxes.gateway.settings import Settings, check_upstream
 
+DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 PAUSE_WAIT_S = 120.0  # how long a call waits for an engine whose weights are being swapped
 DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat()}
 
@@ -71,17 +77,39 @@ class Gateway:
             await self.engines.close()
             self.journal.close()
 
-        gets = {
-            "/health": self.health,
-            "/models": self.models,
-            "/v1/models": self.models,
-        }
-        routes = self.rl.routes() + [Route(path, handler, methods=["GET"]) for path, handler in gets.items()]
-        for path, dialect in DIALECTS.items():
-            handler = partial(self.infer, dialect=dialect)
-            routes += [Route(prefix + path, handler, methods=["POST"]) for prefix in ("", "/v1")]
-        return Starlette(
-            routes=routes, lifespan=lifespan, exception_handlers={GatewayError: _error, 404: _no_route, 405: _no_route}
+        application = Starlette(
+            routes=self.endpoints(),
+            lifespan=lifespan,
+            middleware=[Middleware(HeadLimits)],
+            exception_handlers={GatewayError: gateway_error, 404: no_route, 405: no_route, Exception: defect},
+        )
+        # A path that is nearly right is told so, not redirected.
+        application.router.redirect_slashes = False
+        return application
+
+    def endpoints(self) -> list[Endpoint]:
+        """Every route."""
+        own = [
+            Endpoint("GET", "/health", self.health, key="none", summary="Whether gateway and engine answer"),
+            Endpoint("GET", "/openapi.json", self.openapi, key="none", summary="This document"),
+            Endpoint("GET", "/docs", self.docs, key="none", media="text/html", summary="This document, to read"),
+        ]
+        for prefix in ("/v1", ""):
+            own.append(Endpoint("GET", prefix + "/models", self.models, key="any", summary="The model served here"))
+            own += [self._inference(prefix + path, dialect) for path, dialect in DIALECTS.items()]
+        return self.rl.routes() + own
+
+    def _inference(self, path: str, dialect: Dialect) -> Endpoint:
+        return Endpoint(
+            "POST",
+            path,
+            partial(self.infer, dialect=dialect),
+            key="model",
+            body=dialect.shape,
+            errors=dialect.errors,
+            streams=True,
+            query=frozenset({"beta"}),  # Anthropic's SDK adds it to every beta request; it changes nothing here
+            summary=f"Call the model ({dialect.name})",
         )
 
     async def infer(self, request: Request, dialect: Dialect) -> Response:
@@ -118,15 +146,11 @@ class Gateway:
             {"status": "ok", "engine": engine, "engine_url": self.settings.engine, "model": self.settings.model}
         )
 
+    async def openapi(self, _: Request) -> Response:
+        return JSONResponse(self._document())
 
-async def _error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, GatewayError)
-    return JSONResponse(error.body, status_code=error.status, headers=error.headers)
+    async def docs(self, _: Request) -> Response:
+        return HTMLResponse(openapi.page(self._document()), headers={"content-security-policy": DOCS_POLICY})
 
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    message = f"no route {request.method} {request.url.path}"
-    return JSONResponse(
-        {"error": {"message": message, "type": "not_found_error", "param": None, "code": None}}, status_code=status
-    )
+    def _document(self) -> dict[str, Any]:
+        return openapi.document(self.endpoints(), version("lakeloop"))

@@ -5,12 +5,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from lakehouse.records import Mode
 from sandboxes.gateway import export
 from sandboxes.gateway.access import Access
 from sandboxes.gateway.bodies import parsed
+from sandboxes.gateway.endpoints import Endpoint
 from sandboxes.gateway.engines import Engines
 from sandboxes.gateway.errors import BadRequest
 from sandboxes.gateway.journal import Journal
@@ -51,18 +51,44 @@ class RL:
         self._sessions = sessions
         self._access = access
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Endpoint]:
         """To be put into an application as they are."""
-        posts = {
-            "/grant_capacity": self.grant_capacity,
-            "/rl/start_session": self.start_session,
-            "/rl/set_reward": self.set_reward,
-            "/rl/end_session": self.end_session,
-            "/export_trajectories": self.export_trajectories,
-        }
-        gets = {"/sessions/{session_id:path}/calls": self.session_calls}
-        return [Route(path, handler, methods=["POST"]) for path, handler in posts.items()] + [
-            Route(path, handler, methods=["GET"]) for path, handler in gets.items()
+        return [
+            Endpoint(
+                "POST", "/grant_capacity", self.grant_capacity, key="operator", summary="Make room for one more session"
+            ),
+            Endpoint(
+                "POST",
+                "/rl/start_session",
+                self.start_session,
+                key="operator",
+                body=StartSession,
+                summary="Open a session; gives its model key and reward key",
+            ),
+            Endpoint(
+                "POST",
+                "/rl/set_reward",
+                self.set_reward,
+                key="reward",
+                body=SetReward,
+                summary="Append a reward to a call",
+            ),
+            Endpoint("POST", "/rl/end_session", self.end_session, key="session", summary="End the key's session"),
+            Endpoint(
+                "POST",
+                "/export_trajectories",
+                self.export_trajectories,
+                key="operator",
+                body=Export,
+                summary="A session's rows with rewards; repeatable, deletes nothing",
+            ),
+            Endpoint(
+                "GET",
+                "/sessions/{session_id:path}/calls",
+                self.session_calls,
+                key="operator",
+                summary="A session's recorded calls, token by token",
+            ),
         ]
 
     async def grant_capacity(self, request: Request) -> Response:

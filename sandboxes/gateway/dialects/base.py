@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+
 from sandboxes.gateway.calls import Part, Request
 from sandboxes.gateway.errors import GatewayError
 from sandboxes.gateway.recorded import Recorded
@@ -37,6 +39,18 @@ class Asked:
 
 class Dialect(Protocol):
     """One wire format of model calls."""
+
+    @property
+    def name(self) -> str:
+        """In metrics and logs."""
+
+    @property
+    def shape(self) -> type[BaseModel]:
+        """Of a body: what `parse` validates with, and what the OpenAPI document shows."""
+
+    @property
+    def errors(self) -> type[BaseModel]:
+        """Of what `error` gives, for the OpenAPI document."""
 
     def parse(self, raw: bytes, headers: Mapping[str, str], session: Session, model: str) -> Asked:
         """The call that a body asks for. BadRequest names the parameter at fault."""

@@ -14,6 +14,7 @@ from sandboxes.gateway.dialects.wire import check_model, decode, event, origin
 from sandboxes.gateway.errors import BadRequest, GatewayError
 from sandboxes.gateway.facts import Conversation
 from sandboxes.gateway.recorded import Message, Recorded
+from sandboxes.gateway.endpoints import ErrorBody
 from sandboxes.gateway.sessions import Session
 
 SAMPLING = (
@@ -137,6 +138,10 @@ class ChatRequest(BaseModel):
 
 class Chat:
     """The dialect of `/v1/chat/completions`."""
+
+    name = "chat"
+    shape = ChatRequest
+    errors = ErrorBody
 
     def parse(self, raw: bytes, headers: Mapping[str, str], session: Session, model: str) -> Asked:
         """The call that a body asks for. BadRequest names the parameter at fault."""

@@ -1,0 +1,86 @@
+"""A route that says what it takes. The router and the OpenAPI document are made from the same facts."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sandboxes.gateway.errors import BadRequest, GatewayError, NotFound
+
+Key = Literal["none", "operator", "metrics", "model", "reward", "session", "any"]
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong: `message` names the cause and, where there is one, the remedy."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """OpenAI's form of an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: ErrorDetail
+
+
+class Endpoint(Route):
+    """One method of one path: which key opens it, which model validates its body, in which form it tells errors."""
+
+    def __init__(
+        self,
+        method: Literal["GET", "POST"],
+        path: str,
+        handler: Handler,
+        *,
+        key: Key,
+        summary: str,
+        body: type[BaseModel] | None = None,
+        errors: type[BaseModel] = ErrorBody,
+        media: str = "application/json",
+        streams: bool = False,
+        query: frozenset[str] = frozenset(),
+    ) -> None:
+        async def checked(request: Request) -> Response:
+            unknown = sorted(set(request.query_params) - query)
+            if unknown:
+                raise BadRequest(f"Unknown query parameter: '{unknown[0]}'", param=unknown[0])
+            return await handler(request)
+
+        super().__init__(path, checked, methods=[method])
+        self.method = method
+        self.key = key
+        self.summary = summary
+        self.body = body
+        self.errors = errors
+        self.media = media
+        self.streams = streams  # answers with server-sent events where the body asks for it
+        self.query = query
+
+
+async def gateway_error(_: Request, error: Exception) -> Response:
+    """An error that a handler raised."""
+    assert isinstance(error, GatewayError)
+    return JSONResponse(error.body, status_code=error.status, headers=error.headers)
+
+
+async def no_route(request: Request, error: Exception) -> Response:
+    """404 and 405, in the form of every other error."""
+    wrong = NotFound(f"no route {request.method} {request.url.path}", code="no_route")
+    headers = {**wrong.headers, **(getattr(error, "headers", None) or {})}
+    return JSONResponse(wrong.body, status_code=getattr(error, "status_code", 404), headers=headers)
+
+
+async def defect(_: Request, error: Exception) -> Response:
+    """What no handler foresaw: the log has the traceback, the caller only that it was not their doing."""
+    told = GatewayError("the gateway failed; its log says why", code=type(error).__name__)
+    return JSONResponse(told.body, status_code=500, headers={"x-should-retry": "true", "Retry-After": "1"})
