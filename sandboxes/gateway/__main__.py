@@ -56,7 +56,7 @@ def main() -> int:
     except (ValidationError, ValueError, *JournalError) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 1
-    print(f"gateway: {url_of(bound)} -> {", ".join(settings.engines)} ({settings.model})", flush=True)
+    print(f"gateway: {url_of(bound)} -> {', '.join(settings.engines)} ({settings.model})", flush=True)
     uvicorn.Server(config(gateway.app())).run(sockets=[bound])
     return 0
 

@@ -105,7 +105,7 @@ class Engines:
 
     def _trouble(self, member: Member, session: Session, error: Exception, *, probing: bool) -> None:
         member.last_error = str(error) or type(error).__name__
-        member.unsure = True
+        member.doubt()
         member.breaker.trouble(probing=probing)
         if len(self._avoid) > 10_000:
             self._avoid.clear()

@@ -91,10 +91,11 @@ class Member:
         self.misfit: str | None = None  # why it must not serve beside the others
         self.label: str | None = None
         self.start: str | None = None
-        self.unsure = True  # look before the next call
         self.last_error: str | None = None
         self._down: str | None = None
         self._misses = 0
+        self._doubts = 1  # reasons to look again so far,
+        self._settled = 0  # and how many of them a look has answered
         self._looking = asyncio.Lock()
         secure = engine.url.startswith("https")
         self._http = httpx.AsyncClient(base_url=self.url, timeout=LOOK_S, trust_env=False, verify=secure)
@@ -143,11 +144,15 @@ class Member:
             return "broken"  # the next call finds out
         return "draining" if self.orders.of(self.url).drained_at is not None else "serving"
 
+    def doubt(self) -> None:
+        """Look before the next call."""
+        self._doubts += 1
+
     async def sure(self) -> None:
-        """Look, where the last call or order gave reason to."""
-        if self.unsure:
+        """Look, where there is doubt."""
+        if self._settled != self._doubts:
             async with self._looking:
-                if self.unsure:
+                if self._settled != self._doubts:
                     await self._look()
 
     async def look(self) -> None:
@@ -156,8 +161,12 @@ class Member:
             await self._look()
 
     async def _look(self) -> None:
-        self.unsure = False
+        doubts = self._doubts  # one that arises meanwhile asks for another look
         seen = await self._ask()
+        await self._take(seen)
+        self._settled = doubts
+
+    async def _take(self, seen: Seen) -> None:
         self._misses = self._misses + 1 if seen.missed else 0
         if seen.missed and self._misses < MISSES:
             return
@@ -165,13 +174,13 @@ class Member:
         if seen.error:
             self.last_error = seen.error
             return
-        self._take(seen)
+        self._believe(seen)
         try:
             self.facts = await self.engine.facts()
         except GatewayError as error:
             self._down = self.last_error = error.message
 
-    def _take(self, seen: Seen) -> None:
+    def _believe(self, seen: Seen) -> None:
         if self.start is not None and seen.start != self.start:
             self.facts = None
             self.engine.forget()

@@ -95,9 +95,12 @@ async def test_weights_without_a_registered_version_are_refused_before_the_first
 
 
 async def test_a_label_that_changes_to_no_version_later_makes_the_tokens_missing(start):
-    async with start() as stack:
-        session = await stack.client.start_session("t")
+    def relabelled(_):
         stack.engine.weight_version = "nightly"
+        return "hello there"
+
+    async with start(relabelled) as stack:
+        session = await stack.client.start_session("t")
         answer = await stack.openai(session).chat.completions.create(model=stack.model, messages=[USER])
         assert answer.choices[0].message.content == "hello there"
         [row] = await stack.rows(session)
