@@ -24,6 +24,7 @@ from sandboxes.gateway.engines import Engines
 from sandboxes.gateway.engines_orders import Orders
 from sandboxes.gateway.errors import GatewayError
 from sandboxes.gateway.heads import HeadLimits
+from sandboxes.gateway.fleet import Fleet
 from sandboxes.gateway.journal import Journal
 from sandboxes.gateway.meeting import EventStream, outcome, until
 from sandboxes.gateway.rl import RL
@@ -49,6 +50,7 @@ class Gateway:
         self.sessions = Sessions(self.journal, max_open=settings.max_sessions, idle_s=settings.idle_session_s)
         self.access = Access(settings.operator_key, self.sessions)
         self.rl = RL(self.engines, self.journal, self.sessions, self.access)
+        self.fleet = Fleet(self.engines, self.access, settings.allow_upstream)
         self.calls = Calls(
             self.engines,
             self.journal,
@@ -97,7 +99,7 @@ class Gateway:
         for prefix in ("/v1", ""):
             own.append(Endpoint("GET", prefix + "/models", self.models, key="any", summary="The model served here"))
             own += [self._inference(prefix + path, dialect) for path, dialect in DIALECTS.items()]
-        return self.rl.routes() + own
+        return self.rl.routes() + self.fleet.routes() + own
 
     def _inference(self, path: str, dialect: Dialect) -> Endpoint:
         return Endpoint(

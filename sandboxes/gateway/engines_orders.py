@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -42,7 +43,6 @@ class Orders:
         self._path = path
         self._mark: tuple[int, int] | None = None
         self._orders: dict[str, Order] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
 
     def of(self, url: str) -> Order:
         """What holds for an engine now."""
@@ -64,15 +64,22 @@ class Orders:
     @contextmanager
     def change(self, url: str) -> Iterator[Order]:
         """One engine's order, to be changed in place; written when the block ends. One process at a time."""
-        with self._path.with_suffix(".lock").open("w") as lock:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with _private(self._path.with_suffix(".lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held for one small write
             orders = {key: order.model_copy() for key, order in self.all().items()}
             order = orders.setdefault(url, Order())
             yield order
             draft = self._path.with_suffix(".draft")  # another inode each time, which is how readers notice
-            draft.write_text(json.dumps({key: one.model_dump() for key, one in orders.items()}))
+            with _private(draft) as file:
+                file.write(json.dumps({key: one.model_dump() for key, one in orders.items()}))
             os.replace(draft, self._path)
 
     def forget(self) -> None:
         """Start afresh: who starts a gateway says with it which engines it may use, and trusts them as they are."""
         self._path.unlink(missing_ok=True)
+
+
+def _private(path: Path) -> TextIO:
+    """A file to write that only its owner may read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
