@@ -28,9 +28,7 @@ LONGEST_PAUSE_S = 600.0
 class Engines:
     """All engines of a gateway. Use `serving` around a call."""
 
-    def __init__(
-        self, urls: Sequence[str], orders: Orders, make: Callable[[str], Engine], *, wait_s: float
-    ) -> None:
+    def __init__(self, urls: Sequence[str], orders: Orders, make: Callable[[str], Engine], *, wait_s: float) -> None:
         self._make = make
         self._orders = orders
         self._given = [url.rstrip("/") for url in urls]
@@ -70,7 +68,9 @@ class Engines:
         await self._sure()
         members = self.members
         reasons = {member.url: self._refusal(member, policy=policy, first_call=None) for member in members}
-        if any(reason is None or self._paused(member) for member, reason in zip(members, reasons.values(), strict=True)):
+        if any(
+            reason is None or self._paused(member) for member, reason in zip(members, reasons.values(), strict=True)
+        ):
             return
         unlabelled = [member for member in members if member.state == "stale" and member.unlabelled]
         if unlabelled:
@@ -169,7 +169,9 @@ class Engines:
         """The error where none of `members` can serve."""
         parts = []
         for member in members:
-            reason = self._refuses(member, session) if session else self._refusal(member, policy=policy, first_call=None)
+            reason = (
+                self._refuses(member, session) if session else self._refusal(member, policy=policy, first_call=None)
+            )
             parts.append(f"the engine at {member.url} {reason or 'has not answered yet'}")
         states = {member.state for member in members}
         wait = min([member.breaker.left_s for member in members if not member.breaker.closed] or [1.0])

@@ -26,7 +26,9 @@ class Order(BaseModel):
     removed: bool = False
     drained_at: float | None = None  # sessions that made their first call before this stay
     paused_until: float = 0.0
-    trusted: str | None = None  # the start (see `engines_member.Seen`) whose weights may be believed; None: not seen yet
+    trusted: str | None = (
+        None  # the start (see `engines_member.Seen`) whose weights may be believed; None: not seen yet
+    )
 
     def paused_s(self) -> float:
         """Seconds until the pause is over by itself; 0 where there is none."""
@@ -73,7 +75,7 @@ class Orders:
             draft = self._path.with_suffix(".draft")  # another inode each time, which is how readers notice
             with _private(draft) as file:
                 file.write(json.dumps({key: one.model_dump() for key, one in orders.items()}))
-            os.replace(draft, self._path)
+            draft.replace(self._path)
 
     def forget(self) -> None:
         """Start afresh: who starts a gateway says with it which engines it may use, and trusts them as they are."""

@@ -8,12 +8,11 @@ from starlette.responses import JSONResponse, Response
 
 from sandboxes.gateway.access import Access
 from sandboxes.gateway.bodies import parsed
+from sandboxes.gateway.endpoints import Endpoint, Handler
 from sandboxes.gateway.engines import LONGEST_PAUSE_S, Engines
 from sandboxes.gateway.engines_member import Member
 from sandboxes.gateway.errors import BadRequest
-from sandboxes.gateway.routes import Endpoint, Handler
 from sandboxes.gateway.settings import check_upstream
-
 
 Body = TypeVar("Body", bound="Which")
 
@@ -47,7 +46,9 @@ class Fleet:
             self._order("drain", self.drain, Which, "No new session for an engine; those it has go on"),
             self._order("pause", self.pause, Pause, "Hold an engine's calls back, as while its weights are swapped"),
             self._order("resume", self.resume, Which, "End an engine's pause or draining"),
-            self._order("proven", self.proven, Proven, "An engine provably serves a version: believe its weights again"),
+            self._order(
+                "proven", self.proven, Proven, "An engine provably serves a version: believe its weights again"
+            ),
             self._order("add", self.add, Which, "One more engine, which must be like the others"),
             self._order("remove", self.remove, Which, "One engine less; the calls it runs go on"),
         ]
