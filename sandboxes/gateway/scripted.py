@@ -7,6 +7,7 @@ the prompt holds, its last entry repeating, so that conversations may run side b
 import asyncio
 import json
 import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from sandboxes.gateway import scripted_text as text
@@ -38,6 +39,7 @@ class Scripted:
         merge: bool = False,
         strip: bool = False,
         token_delay_s: float = 0.0,
+        version: str = "scripted-1",
     ) -> None:
         self.replies = replies
         self.model = model
@@ -46,6 +48,8 @@ class Scripted:
         self.merge = merge  # rendered text has other ids than the same text when sampled
         self.strip = strip  # the template trims earlier answers
         self.token_delay_s = token_delay_s
+        self.version = version
+        self.started = time.time()  # seconds since the epoch
         self.failures: deque[Failure] = deque()
         self.generated = 0  # calls of generate that ran to their end
         self.aborted = 0  # calls of generate whose client went away
@@ -60,7 +64,7 @@ class Scripted:
         }
         fixed: dict[str, Callable[[], dict[str, Any]]] = {
             "/health": dict,
-            "/version": lambda: {"version": "scripted-1"},
+            "/version": lambda: {"version": self.version},
             "/weight_info": lambda: {"weight_version": self.weight_version},
             "/v1/models": lambda: {"object": "list", "data": [{"id": self.model, "object": "model"}]},
         }
@@ -72,7 +76,15 @@ class Scripted:
             return handler
 
         routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
-        return Starlette(routes=routes + [Route(path, answer(make)) for path, make in fixed.items()])
+        routes += [Route(path, answer(make)) for path, make in fixed.items()]
+        return Starlette(routes=[*routes, Route("/metrics", self.metrics)])
+
+    def restart(self) -> None:
+        """Be the same engine in a new process: its weights are those it starts with, under vLLM's own label."""
+        self.started, self.weight_version = time.time(), "default"
+
+    async def metrics(self, _: Request) -> Response:
+        return PlainTextResponse(f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self.started}\n")
 
     async def render(self, request: Request) -> Response:
         body = await request.json()
