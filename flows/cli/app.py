@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from flows.cli import lake, runs, stack
+from flows.cli import bench, lake, runs, stack
 
 errors = Console(stderr=True)
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 stack.add_to(app)
 runs.add_to(app)
 lake.add_to(app)
+bench.add_to(app)
 
 
 def run() -> None:

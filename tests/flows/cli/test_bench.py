@@ -1,0 +1,31 @@
+"""`lakeloop bench`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.cli.bench import BenchmarkError, bench, benchmarks, flat
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_benchmark_is_listed_with_what_it_measures_and_can_be_run_by_itself() -> None:
+    known = benchmarks()
+    assert "gateway" in known
+    assert all(purpose for purpose in known.values())
+    for name in known:
+        shown = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        assert "--quick" in shown.stdout
+
+
+def test_an_unknown_benchmark_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(BenchmarkError, match=r"no benchmark 'speed'; there are: .*gateway"):
+        bench("speed")
+
+
+def test_nested_results_are_told_by_dotted_names() -> None:
+    assert list(flat({"added_ms": {"1": {"p50": 2.0}}, "ratio": 1})) == [("added_ms.1.p50", 2.0), ("ratio", 1)]
