@@ -97,6 +97,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         waiting = CURRENT.get() or Waiting()
+        request.headers.update(waiting.headers)
         with waiting.wait():
             response = await self._send(request)
         assert isinstance(response.stream, httpx.AsyncByteStream)

@@ -15,6 +15,7 @@ class Waiting:
         self._total_s = 0.0
         self._depth = 0
         self._since = 0.0
+        self.headers: dict[str, str] = {}  # to be sent to the engine along with the call's requests
 
     @property
     def seconds(self) -> float:
