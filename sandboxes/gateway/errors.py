@@ -60,6 +60,13 @@ class Conflict(GatewayError):
     kind = "conflict_error"
 
 
+class Gone(GatewayError):
+    """The session is sealed, or its record was pruned: it changes no more."""
+
+    status = 410
+    kind = "gone_error"
+
+
 class TooLarge(GatewayError):
     """The body is over the limit."""
 
@@ -80,6 +87,29 @@ class EngineTrouble(GatewayError):
 
     status = 503
     kind = "engine_error"
+    retry = True
+
+
+class JournalTrouble(GatewayError):
+    """The journal cannot be written, so that what was asked would not be kept: the same request may work later."""
+
+    status = 503
+    kind = "journal_error"
+    retry = True
+
+
+class Stopped(GatewayError):
+    """The gateway starts no session until the operator has looked: asking again does not help."""
+
+    status = 503
+    kind = "stopped_error"
+
+
+class Stopping(GatewayError):
+    """This process is about to end and takes nothing new: the same request works at another, or at the next one."""
+
+    status = 503
+    kind = "stopping_error"
     retry = True
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 log = logging.getLogger(__name__)
+EXACT = "exact"
 CLIENT_GONE = 499  # nginx's status for a request whose client went away; HTTP has none
 
 
@@ -120,7 +121,7 @@ class Seen:
                 self._metrics.prompt_tokens.labels(self._dialect).inc(len(call.intent.prompt_token_ids))
             self._metrics.sampled_tokens.labels(self._dialect).inc(len(call.answer.completion_token_ids))
             self._metrics.sampled_by(call.answer.weight_versions)
-            self._metrics.call_recorded(exact=call.answer.token_status == "exact" and session.masked is None)
+            self._metrics.call_recorded(exact=call.answer.token_status == EXACT and session.masked is None)
 
     def _tell(self, facts: dict[str, Any], *, failed: bool) -> None:
         facts = {"dialect": self._dialect, **facts}

@@ -22,6 +22,9 @@ class Settings(BaseModel):
     max_calls: int = Field(default=256, ge=1)  # running at once
     call_deadline_s: float = Field(default=600.0, gt=0)  # one model call, from render to answer
     idle_session_s: float = Field(default=3600.0, gt=0)  # a session of a dead worker is reclaimed after this
+    traces: bool = False  # OpenTelemetry spans, see `tracing`
+    max_mask_fraction: float = Field(default=0.5, ge=0, le=1)  # of the last 20 sessions; beyond, no more are started
+    model_key_rewards: bool = False  # AReaL's clients reward with the model key; a policy could reward itself
 
     @property
     def engines(self) -> list[str]:
@@ -35,6 +38,10 @@ class Settings(BaseModel):
     @property
     def journal(self) -> Path:
         return Home(self.home).gateway / "journal.db"
+
+    @property
+    def metrics_key(self) -> Path:
+        return Home(self.home).keys / "metrics"
 
     @property
     def operator_key(self) -> Path:
