@@ -9,7 +9,7 @@ from sandboxes.problems.swe import text
 from sandboxes.problems.swe.mutate import apply, mutations
 from sandboxes.problems.swe.packages import Package
 from sandboxes.problems.swe.sources import pristine
-from sandboxes.problems.swe.spec import Bug, Edit, Spec
+from sandboxes.problems.swe.spec import Bug, Edit, Spec, read_spec
 from sandboxes.problems.swe.testing import Failure
 from sandboxes.problems.swe.validate import Symptom
 
@@ -17,7 +17,9 @@ PER_FUNCTION = 3  # problems in one function
 LONGEST_LINE = 140  # characters of the mutated line
 # What these remove from the text cannot be read off the line that is left.
 LOSSY = ("return", "guard")
-DIFFICULTY = {3: 0.2, 2: 0.5, 1: 0.6, 0: 0.8}  # by hint
+DIFFICULTY = {4: 0.1, 3: 0.4, 2: 0.5, 1: 0.6, 0: 0.8}  # by hint
+LONGEST_PIECE = 16  # characters of `old` and of `new` where the faulty line is shown alone
+MOST_SITES = 2  # where a line could be wrong, for it to be shown alone
 PAIR_DIFFICULTY = 0.9
 
 
@@ -96,6 +98,31 @@ def procedural(package: Package, bug: Bug, symptom: Symptom, *, hint: int) -> Pr
     prompt = text.prompt(package.name, told, hint=hint, path=bug.path, function=bug.function, lines=lines)
     name = bug.function.rpartition(".")[2].strip("_")
     return _problem(package, spec, f"{name}-{identity}", prompt, DIFFICULTY[hint] + (0.1 if bug.kind in LOSSY else 0.0))
+
+
+def pointed(problem: Problem) -> Problem | None:
+    """The same bug, tests and oracle with the faulty line alone (hint 4), under an id of its own.
+
+    None where that line leaves too much open: what is missing is not in it, it could be wrong in many places, or the
+    repair is long.
+    """
+    spec = read_spec(problem)
+    bug = spec.bug
+    if bug is None or bug.kind in LOSSY or max(len(bug.old), len(bug.new)) > LONGEST_PIECE:
+        return None
+    source = spec.broken()[bug.path].decode()
+    sites = {(m.column, m.kind) for m in mutations(source) if m.line == bug.line and m.kind not in LOSSY}
+    if len(sites) > MOST_SITES:
+        return None
+    told, line = problem.prompt.split("\n")[1], source.split("\n")[bug.line - 1]
+    prompt = text.prompt(spec.package, told, hint=4, path=bug.path, function=bug.function, lines=[(bug.line, line)])
+    changed = {
+        "problem_id": f"{problem.problem_id}-line",
+        "prompt": prompt,
+        "spec": spec.model_copy(update={"hint": 4}).model_dump_json(),
+        "difficulty": DIFFICULTY[4],
+    }
+    return problem.model_copy(update=changed)
 
 
 def pair(package: Package, old: str, new: str, repair: Sequence[Edit], symptom: Symptom, sentence: str) -> Problem:

@@ -26,7 +26,7 @@ def write(folder: Path, problems: Sequence[Problem]) -> None:
     """Problems by id, and the tests of the releases they use, into a folder: the order of building does not show."""
     folder.mkdir(parents=True, exist_ok=True)
     ordered = sorted(problems, key=lambda problem: problem.problem_id)
-    (folder / PROBLEMS).write_text("".join(problem.model_dump_json() + "\n" for problem in ordered))
+    (folder / PROBLEMS).write_text("".join(problem.model_dump_json(exclude_none=True) + "\n" for problem in ordered))
     specs = [read_spec(problem) for problem in problems]
     write_known(folder / NODES, {(spec.package, spec.tests_version) for spec in specs})
 

@@ -49,7 +49,10 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def prompt(package: str, behaviour: str, *, hint: int, path: str = "", function: str = "", lines: Numbered = ()) -> str:
-    """The statement. `hint` 0: the failing behaviour only; 1: and the file; 2: and the function; 3: and its lines."""
+    """The statement. `hint` 0: the failing behaviour only; 1: and the file; 2: and the function; 3: and `lines` of it.
+
+    4 is 3 with the faulty line alone.
+    """
     places = [package, path, function][: min(hint, 2) + 1]
     text = " ".join(place for place in places if place) + "\n" + behaviour
     if hint >= 3:

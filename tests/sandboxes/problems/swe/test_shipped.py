@@ -12,16 +12,12 @@ def problems():
     return load()
 
 
-def easy(problem):
-    return read_spec(problem).hint == 3
-
-
 def test_there_are_enough_problems_of_each_kind_and_split(problems):
     pairs = [problem for problem in problems if read_spec(problem).bug is None]
-    count = Counter(problem.split for problem in problems if easy(problem))
+    count = Counter((problem.split, read_spec(problem).hint) for problem in problems)
     assert len(pairs) >= 4
-    assert count["train"] >= 80
-    assert count["eval"] >= 24
+    assert count["train", 3] >= 80 and count["train", 4] >= 100
+    assert count["eval", 3] >= 24 and count["eval", 4] >= 48
     assert len({problem.source.split("==")[0] for problem in problems}) >= 5
 
 
@@ -42,9 +38,23 @@ def test_procedural_prompts_are_short_and_hold_the_broken_line_where_they_promis
             continue
         assert len(problem.prompt) + len(text.SYSTEM) <= text.BUDGET
         shown = dict(line.split("| ", 1) for line in problem.prompt.splitlines() if line.split("| ")[0].isdigit())
-        assert (str(spec.bug.line) in shown) == (spec.hint == 3)
-        if spec.hint == 3:
+        assert (str(spec.bug.line) in shown) == (spec.hint >= 3)
+        assert len(shown) == 1 or spec.hint < 4
+        if spec.hint >= 3:
             assert shown[str(spec.bug.line)].count(spec.repair[0].old) == 1
+
+
+def test_a_problem_that_shows_the_faulty_line_alone_differs_from_a_validated_one_in_its_statement_only(problems):
+    known = {problem.problem_id: problem for problem in problems}
+    for problem in problems:
+        spec = read_spec(problem)
+        if spec.hint != 4:
+            continue
+        validated = known[problem.problem_id.removesuffix("-line")]
+        assert validated.problem_id != problem.problem_id and validated.split == problem.split
+        assert read_spec(validated).model_copy(update={"hint": 4}) == spec
+        assert problem.prompt.splitlines()[1] == validated.prompt.splitlines()[1]
+        assert problem.difficulty < validated.difficulty
 
 
 def test_the_expected_tests_of_every_problem_are_known(problems):

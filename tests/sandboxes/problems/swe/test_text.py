@@ -25,7 +25,7 @@ def test_the_line_lies_at_different_places_for_different_seeds():
     assert len(places) > 5
 
 
-@pytest.mark.parametrize("hint", [0, 1, 2, 3])
+@pytest.mark.parametrize("hint", [0, 1, 2, 3, 4])
 def test_a_hint_tells_what_its_level_allows_and_no_more(hint):
     told = text.prompt("pkg", "Fails: x", hint=hint, path="pkg/a.py", function="f", lines=[(7, "return 1")])
     assert ("pkg/a.py" in told, " f" in told, "7| return 1" in told) == (hint >= 1, hint >= 2, hint >= 3)
