@@ -72,7 +72,7 @@ class Engines:
             reason is None or self._paused(member) for member, reason in zip(members, reasons.values(), strict=True)
         ):
             return
-        unlabelled = [member for member in members if member.state == "stale" and member.unlabelled]
+        unlabelled = [one for one in members if one.state == "stale" and one.unlabelled and not one.restarted]
         if unlabelled:
             raise Conflict(f"the engine at {unlabelled[0].url} {unlabelled[0].stale()}", code="weights_unlabelled")
         raise self._nobody(members, "no engine takes a new session", policy=policy)

@@ -118,8 +118,7 @@ class Member:
 
     def stale(self) -> str | None:
         """Why its weights may not be believed; None where they may."""
-        trusted = self.orders.of(self.url).trusted
-        if self.start is not None and trusted is not None and self.start != trusted:
+        if self.restarted:
             return (
                 f"was started again and its weights (labelled {self.label!r}) are not proven: deploy a version, "
                 "or POST /engines/proven"
@@ -130,6 +129,12 @@ class Member:
                 f'POST {self.url}/update_weight_version {{"new_version": "1"}}'
             )
         return None
+
+    @property
+    def restarted(self) -> bool:
+        """Whether another process answers than the one whose weights are trusted."""
+        trusted = self.orders.of(self.url).trusted
+        return self.start is not None and trusted is not None and self.start != trusted
 
     @property
     def unlabelled(self) -> bool:
@@ -149,10 +154,10 @@ class Member:
         self._doubts += 1
 
     async def sure(self) -> None:
-        """Look, where there is doubt."""
-        if self._settled != self._doubts:
+        """Look, where there is doubt; a stale one may have been labelled or proven since."""
+        if self._settled != self._doubts or self.stale():
             async with self._looking:
-                if self._settled != self._doubts:
+                if self._settled != self._doubts or self.stale():
                     await self._look()
 
     async def look(self) -> None:
