@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+from sandboxes.gateway.lines import Lines
 from sandboxes.gateway.recorded import DEMONSTRATED, Recorded
 from sandboxes.gateway.sessions import Session
 
@@ -10,14 +11,16 @@ def trajectories(
     session: Session, *, discount: float, style: Literal["individual", "concat"], drop_retry_orphans: bool
 ) -> dict[str, Any]:
     """Rows by call id: `rewards`, and, of one length, `input_ids, loss_mask, logprobs, versions,
-    turn_ids, attention_mask`.
+    turn_ids, attention_mask`. Credit flows as `lines.Lines` says.
 
     A masked session has loss_mask 0 everywhere, and so has a call whose tokens are missing.
     """
     calls = [call for call in session.calls if call.answered]
     if drop_retry_orphans:
         calls = _without_orphans(calls)
-    credit = credits(calls, dict(session.rewards), discount)
+    per_call = {row.call_id: row.reward for row in session.rewards if row.call_id}  # the newest counts
+    whole = [row.reward for row in session.rewards if row.scope == "episode"]
+    credit = Lines(calls).credits(per_call, whole[-1] if whole else 0.0, discount)
     parents = {call.intent.parent_call_id for call in calls}
     chosen = calls if style == "individual" else [call for call in calls if call.intent.call_id not in parents]
     by_id = {call.intent.call_id: call for call in calls}
@@ -31,42 +34,20 @@ def trajectories(
     return rows
 
 
-def credits(calls: list[Recorded], rewards: dict[str, float], discount: float) -> dict[str, float]:
-    """R = r + discount * R(main child) over the tree, never over time.
-
-    The main child is the one with the deepest subtree, the earlier one where two are equal: credit flows back along the
-    longest continuation only, so retries, short branches and sub-agents give nothing to calls they do not continue.
-    """
-    children: dict[str | None, list[Recorded]] = {}
-    for call in calls:
-        children.setdefault(call.intent.parent_call_id, []).append(call)
-    depth: dict[str, int] = {}
-    credit: dict[str, float] = {}
-    for call in reversed(calls):  # a child is always dispatched after its parent's answer
-        call_id = call.intent.call_id
-        below = children.get(call_id, [])
-        main = max(below, key=lambda child: (depth[child.intent.call_id], -child.intent.call_index), default=None)
-        depth[call_id] = 1 + (depth[main.intent.call_id] if main else 0)
-        credit[call_id] = rewards.get(call_id, 0.0) + (discount * credit[main.intent.call_id] if main else 0.0)
-    return credit
-
-
 def _without_orphans(calls: list[Recorded]) -> list[Recorded]:
     """Drop calls that nothing continues where another call with the same prompt was continued or came later."""
     continued = {call.intent.parent_call_id for call in calls}
-    kept = []
+    by_prompt: dict[tuple[int, ...], list[Recorded]] = {}
     for call in calls:
-        twins = [
-            other
-            for other in calls
-            if other is not call and other.intent.prompt_token_ids == call.intent.prompt_token_ids
-        ]
-        replaced = any(
-            other.intent.call_id in continued or other.intent.call_index > call.intent.call_index for other in twins
-        )
-        if call.intent.call_id in continued or not replaced:
-            kept.append(call)
-    return kept
+        by_prompt.setdefault(tuple(call.intent.prompt_token_ids), []).append(call)
+    kept = {
+        call.intent.call_id
+        for twins in by_prompt.values()
+        for call in twins
+        if call.intent.call_id in continued
+        or (call is twins[-1] and not any(twin.intent.call_id in continued for twin in twins))
+    }
+    return [call for call in calls if call.intent.call_id in kept]
 
 
 def _path(leaf: Recorded, by_id: dict[str, Recorded]) -> list[Recorded]:

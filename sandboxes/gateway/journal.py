@@ -1,6 +1,7 @@
 """The journal: SQLite in WAL mode, one writer thread. Safe against `kill -9`; a power cut may lose the last moments.
 
-Every write is one small transaction (about 50 microseconds) away from the event loop.
+Every write is one small transaction (about 50 microseconds) away from the event loop. Conversations are in the columns
+`intent` and `answer` only; they pass through `_written` and `_read` and nowhere else, the place for their encryption.
 """
 
 import asyncio
@@ -8,53 +9,21 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from lakehouse.records import now
 from sandboxes.gateway.recorded import Answer, Intent, Recorded
+from sandboxes.gateway.schema import KeyRow, RewardRow, SessionRow, insert, prepare, transaction
 
 Result = TypeVar("Result")
+Shape = TypeVar("Shape", bound=BaseModel)
+Row = TypeVar("Row", SessionRow, KeyRow, RewardRow)
 JournalError = (sqlite3.Error, OSError)  # what a full disk, a lock or a damaged file raise
-
-SCHEMA = """
-create table if not exists sessions (
-  n integer primary key, session_id text unique not null, task_id text not null, mode text not null,
-  model_key text not null, reward_key text not null, state text not null, reason text, masked text,
-  engine_version text not null, template_digest text not null, started_at text not null, ended_at text
-);
-create index if not exists sessions_model_key on sessions (model_key);
-create index if not exists sessions_reward_key on sessions (reward_key);
-create table if not exists calls (
-  session_id text not null, call_index integer not null, call_id text unique not null, intent text not null,
-  answer text,
-  primary key (session_id, call_index)
-);
-create table if not exists rewards (
-  n integer primary key, session_id text not null, call_id text not null, reward real not null, given_at text not null
-);
-"""
-
-
-@dataclass(frozen=True)
-class SessionRow:
-    """A session as the journal knows it. Keys are digests."""
-
-    n: int
-    session_id: str
-    task_id: str
-    mode: str
-    model_key: str
-    reward_key: str
-    state: str
-    reason: str | None
-    masked: str | None
-    engine_version: str
-    template_digest: str
-
-
-COLUMNS = ", ".join(SessionRow.__dataclass_fields__)
 
 
 class Journal:
@@ -70,7 +39,8 @@ class Journal:
     @staticmethod
     def _open(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=2.0, isolation_level=None)
-        db.executescript("pragma journal_mode=wal; pragma synchronous=normal;" + SCHEMA)
+        db.executescript("pragma journal_mode=wal; pragma synchronous=normal;")
+        prepare(db)
         return db
 
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -82,78 +52,151 @@ class Journal:
         if changed != 1:
             raise sqlite3.IntegrityError(f"{changed} rows changed instead of one: {statement.split(' where')[0]}")
 
+    async def _select(self, shape: type[Row], table: str, where: str, *values: str) -> list[Row]:
+        names = [field.name for field in fields(shape)]
+        query = f"select {', '.join(names)} from {table} where {where}"  # noqa: S608 - conditions are ours, values are bound
+        return await self._run(
+            lambda db: [shape(**dict(zip(names, row, strict=True))) for row in db.execute(query, values)]
+        )
+
     def close(self) -> None:
         """Finish what was handed over, then close the file."""
         self._thread.submit(self._db.close).result()
         self._thread.shutdown()
 
+    # ---- sessions and their keys
+
     async def last_session_number(self) -> int:
         found = await self._run(lambda db: db.execute("select coalesce(max(n), 0) from sessions").fetchone())
         return int(found[0])
 
-    async def start_session(self, row: SessionRow) -> None:
-        fields = [getattr(row, name) for name in SessionRow.__dataclass_fields__]
-        marks = ", ".join("?" * (len(fields) + 1))
-        statement = f"insert into sessions ({COLUMNS}, started_at) values ({marks})"  # noqa: S608 - names are ours
-        await self._write(statement, *fields, now().isoformat())
+    async def start_session(self, row: SessionRow, keys: list[KeyRow]) -> None:
+        """Session and keys, both or neither."""
 
-    async def end_session(self, session_id: str, reason: str) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                insert(db, "sessions", **asdict(row))
+                for key in keys:
+                    insert(db, "keys", **asdict(key))
+
+        await self._run(work)
+
+    async def end_session(self, session_id: str, reason: str, masked: str | None) -> None:
         await self._write(
-            "update sessions set state='ended', reason=?, ended_at=? where session_id=?",
+            "update sessions set state='ended', reason=?, masked=?, ended_at=? where session_id=?",
             reason,
+            masked,
             now().isoformat(),
             session_id,
+        )
+
+    async def seal_session(self, session_id: str) -> None:
+        await self._write(
+            "update sessions set state='sealed', sealed_at=? where session_id=?", now().isoformat(), session_id
         )
 
     async def mask(self, session_id: str, reason: str) -> None:
         await self._write("update sessions set masked=? where session_id=?", reason, session_id)
 
-    async def intent(self, session_id: str, intent: Intent) -> None:
-        text = intent.model_dump_json()
-        await self._write(
-            "insert into calls values (?, ?, ?, ?, null)", session_id, intent.call_index, intent.call_id, text
-        )
-
-    async def answer(self, call_id: str, answer: Answer) -> None:
-        await self._write(
-            "update calls set answer=? where call_id=? and answer is null", answer.model_dump_json(), call_id
-        )
-
-    async def reward(self, session_id: str, call_id: str, reward: float) -> None:
-        await self._write(
-            "insert into rewards (session_id, call_id, reward, given_at) values (?, ?, ?, ?)",
-            session_id,
-            call_id,
-            reward,
-            now().isoformat(),
-        )
+    async def budget_hit(self, session_id: str, cause: str) -> None:
+        await self._write("update sessions set budget_hit=? where session_id=?", cause, session_id)
 
     async def open_sessions(self) -> list[SessionRow]:
-        return await self._sessions("state = 'open'")
+        return await self._select(SessionRow, "sessions", "state = 'open' order by n")
 
     async def session(self, session_id: str) -> SessionRow | None:
-        found = await self._sessions("session_id = ?", session_id)
+        found = await self._select(SessionRow, "sessions", "session_id = ?", session_id)
         return found[0] if found else None
 
-    async def session_by_key(self, key_digest: str) -> SessionRow | None:
-        """The newest session of a key: a refreshed key belongs to the session it opened last."""
-        found = await self._sessions("model_key = ? or reward_key = ? order by n desc limit 1", key_digest, key_digest)
+    async def key(self, digest: str) -> KeyRow | None:
+        """The newest of this digest: a refreshed key belongs to the session it opened last."""
+        found = await self._select(KeyRow, "keys", "digest = ? order by n desc limit 1", digest)
         return found[0] if found else None
 
-    async def _sessions(self, where: str, *values: str) -> list[SessionRow]:
-        query = f"select {COLUMNS} from sessions where {where}"  # noqa: S608 - conditions are ours, values are bound
-        return await self._run(lambda db: [SessionRow(*row) for row in db.execute(query, values)])
+    async def keys(self, session_id: str) -> list[KeyRow]:
+        return await self._select(KeyRow, "keys", "session_id = ? order by n", session_id)
+
+    async def rotate(self, old: list[KeyRow], new: KeyRow) -> None:
+        """Revoke and add in one transaction."""
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                for key in old:
+                    values = (new.created_at, key.digest, key.session_id)
+                    db.execute("update keys set revoked_at=? where digest=? and session_id=?", values)
+                insert(db, "keys", **asdict(new))
+
+        await self._run(work)
+
+    # ---- calls and rewards
+
+    async def intent(self, session_id: str, intent: Intent) -> None:
+        values = (session_id, intent.call_index, intent.call_id, _written(intent))
+        await self._write("insert into calls values (?, ?, ?, ?)", *values)
+
+    async def answer(self, call_id: str, answer: Answer) -> None:
+        await self._write("insert into answers values (?, ?)", call_id, _written(answer))
 
     async def calls(self, session_id: str) -> list[Recorded]:
         """All calls of a session in order, also those without an answer."""
-        query = "select intent, answer from calls where session_id = ? order by call_index"
+        query = "select intent, answer from calls left join answers using (call_id) where session_id = ? order by call_index"
         rows = await self._run(lambda db: db.execute(query, (session_id,)).fetchall())
-        return [
-            Recorded(Intent.model_validate_json(intent), Answer.model_validate_json(answer) if answer else None)
-            for intent, answer in rows
-        ]
+        return [Recorded(_read(Intent, intent), _read(Answer, answer) if answer else None) for intent, answer in rows]
 
-    async def rewards(self, session_id: str) -> list[tuple[str, float]]:
-        """(call id, reward) as they were given; a later row corrects an earlier one."""
-        query = "select call_id, reward from rewards where session_id = ? order by n"
-        return await self._run(lambda db: db.execute(query, (session_id,)).fetchall())
+    async def reward(self, session_id: str, row: RewardRow) -> None:
+        await self._run(lambda db: insert(db, "rewards", session_id=session_id, **asdict(row)))
+
+    async def rewards(self, session_id: str) -> list[RewardRow]:
+        """As they were given; a later row corrects an earlier one."""
+        return await self._select(RewardRow, "rewards", "session_id = ? order by n", session_id)
+
+    # ---- the gateway as a whole
+
+    async def fact(self, name: str) -> str | None:
+        found = await self._run(lambda db: db.execute("select value from facts where name = ?", (name,)).fetchone())
+        return found[0] if found else None
+
+    async def set_fact(self, name: str, value: str | None) -> None:
+        """None forgets it."""
+        if value is None:
+            await self._run(lambda db: db.execute("delete from facts where name = ?", (name,)))
+        else:
+            await self._write("insert or replace into facts values (?, ?)", name, value)
+
+    async def prune(self, sealed_before: datetime) -> tuple[int, int]:
+        """Delete calls and rewards of sessions sealed before then; how many sessions and calls.
+
+        What is left of a session is its row and its keys' digests, so that whoever asks is told where the record went.
+        """
+        old = await self._select(
+            SessionRow, "sessions", "sealed_at < ? and pruned_at is null", sealed_before.isoformat()
+        )
+        calls = 0
+        for row in old:  # one transaction each, so that answers are not kept waiting
+            calls += await self._run(lambda db, session_id=row.session_id: _prune(db, session_id))  # type: ignore[misc]
+        if old:
+            await self._run(lambda db: db.execute("pragma wal_checkpoint(truncate)").fetchall())
+        return len(old), calls
+
+
+def _prune(db: sqlite3.Connection, session_id: str) -> int:
+    db.execute("pragma secure_delete=on")  # overwritten, not only unlinked
+    try:
+        with transaction(db):
+            mine = "(select call_id from calls where session_id = ?)"
+            db.execute(f"delete from answers where call_id in {mine}", (session_id,))  # noqa: S608 - ours
+            calls = db.execute("delete from calls where session_id = ?", (session_id,)).rowcount
+            db.execute("delete from rewards where session_id = ?", (session_id,))
+            db.execute("update sessions set pruned_at = ? where session_id = ?", (now().isoformat(), session_id))
+    finally:
+        db.execute("pragma secure_delete=off")
+    return calls
+
+
+def _written(conversation: BaseModel) -> str:
+    """A part of a conversation as the file holds it."""
+    return conversation.model_dump_json()
+
+
+def _read(shape: type[Shape], text: str) -> Shape:
+    return shape.model_validate_json(text)
