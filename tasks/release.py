@@ -15,6 +15,7 @@ from tasks.registry.versions import CHAMPION, Lineage, Registry
 from tasks.serving.deploy import deploy
 from tasks.serving.engine import Engine
 from tasks.serving.errors import ServingError
+from tasks.serving.gate import Gate
 from tasks.stack.settings import ROOT, Settings
 
 
@@ -71,8 +72,8 @@ def serve(version: int) -> None:
     registry = Registry(settings.mlflow_url)
     folder = registry.intact(settings.model_name, version)
     try:
-        with Engine(settings.engine) as engine:
-            proof = deploy(engine, folder, version)
+        with Engine(settings.engine) as engine, Gate(settings.gateway_url, settings.operator_key) as gate:
+            proof = deploy(engine, folder, version, gate)
     except ServingError as error:
         _write_down(version, "{}", accepted=False, reason=str(error))
         raise

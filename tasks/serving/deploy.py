@@ -5,27 +5,34 @@ import random
 from pathlib import Path
 
 from tasks.serving.engine import Engine
+from tasks.serving.gate import Gate
 from tasks.serving.proof import Proof, Scores, expected, prove, served
 from tasks.training.folder import PROBE
 
 Sequences = list[list[int]]
 
+HELD_S = 600.0  # the most a gateway holds calls back for; reload and proof have shorter deadlines of their own
 MADE_UP = 4  # sequences, where the trainer left none
 MADE_UP_TOKENS = 64
 
 
-def deploy(engine: Engine, folder: Path, version: int) -> Proof:
+def deploy(engine: Engine, folder: Path, version: int, gate: Gate) -> Proof:
     """Reload the weights in `folder` as `version` and compare what is served with what the trainer computed.
 
-    The proof may say no: then the engine's version label says that nobody knows what it serves, and nothing may be
-    sampled for training until a version is deployed with success. EngineError when the engine did not do as told.
+    Calls that are generating go on, from one token to the next with the new weights. The gateway begins no call from
+    before the swap until after the proof. The proof may say no: then the engine's version label says that nobody knows what
+    it serves, and nothing may be sampled for training until a version is deployed with success. EngineError when the
+    engine did not do as told.
     """
     sequences, trained = probe(folder)
     before = served(engine, sequences)
-    engine.reload(folder, version)
-    proof = prove(served(engine, sequences), trained, before, version=version)
-    if not proof.passed:
-        engine.distrust()
+    with gate.held(engine.url, HELD_S):
+        engine.reload(folder, version)
+        proof = prove(served(engine, sequences), trained, before, version=version)
+        if proof.passed:
+            gate.proven(engine.url, version)
+        else:
+            engine.distrust()
     return proof
 
 

@@ -13,6 +13,7 @@ import httpx
 
 from lakehouse.home import home
 from tasks.serving.errors import EngineError
+from tasks.serving.watchdog import watched
 from tasks.serving.weights import servable
 
 BASE_VERSION = 0  # the label of weights that were never registered: what the engine started with
@@ -79,19 +80,21 @@ class Engine:
         Requests in flight are frozen and go on with the new weights; their attention caches are computed again, because
         what the old weights left in the cache is not what the new ones would have put there. Damaged weights are refused
         beforehand (ModelError). When the swap itself fails the label becomes UNKNOWN_VERSION and EngineError is raised.
-        Generation is resumed in every case.
+        Generation is resumed in every case, by another process where this one is killed.
         """
         cache = home().cache  # not the system's temporary folder: the engine may see the home folder only
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="reload-", dir=cache) as scratch:
             folder = servable(Path(weights_path).resolve(), Path(scratch) / "view")
-            began = time.monotonic()
-            try:
-                self._call("POST", "/pause", params={"mode": "keep"}, timeout=deadline_s)
-                self._swap(folder, version, deadline_s)
-            finally:
-                self._resume()
-            return time.monotonic() - began
+            with watched(self.url, 4 * deadline_s) as runs_again:
+                began = time.monotonic()
+                try:
+                    self._call("POST", "/pause", params={"mode": "keep"}, timeout=deadline_s)
+                    self._swap(folder, version, deadline_s)
+                finally:
+                    self._resume()
+                    runs_again()
+                return time.monotonic() - began
 
     def _swap(self, folder: Path, version: int, deadline_s: float) -> None:
         load = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}, "timeout": deadline_s}

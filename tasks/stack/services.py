@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from tasks.serving import launch, models
 from tasks.serving.engine import BASE_VERSION, Engine
+from tasks.serving.gate import Gate
 from tasks.serving.launch import Launch
 from tasks.stack import deployments, probes
 from tasks.stack.probes import Look
@@ -60,7 +61,7 @@ def _engine(settings: Settings) -> Service:
         url=settings.engine,
         setting="LAKELOOP_ENGINE_URL" if settings.engine_url else "LAKELOOP_ENGINE_PORT",
         deadline_s=settings.engine_deadline_s,
-        settle=lambda: _label(settings.engine),
+        settle=lambda: _label(settings),
     )
 
 
@@ -185,16 +186,20 @@ def _watcher(settings: Settings) -> Service:
     )
 
 
-def _label(engine_url: str) -> None:
-    """Give weights that nobody labelled the version number 0: calls are recorded under numbers only."""
-    with Engine(engine_url) as engine:
+def _label(settings: Settings) -> None:
+    """Give weights that nobody labelled the version number 0: calls are recorded under numbers only.
+
+    They are those the engine was started with, so a gateway that saw the engine before may believe them.
+    """
+    with Engine(settings.engine) as engine, Gate(settings.gateway_url, settings.operator_key) as gate:
         if engine.served_version() == BASE_VERSION:
             engine.label(BASE_VERSION)
+            gate.proven(settings.engine, BASE_VERSION)
 
 
 def _operator_key(settings: Settings) -> str | None:
     try:
-        return (settings.home.keys / "operator").read_text().strip()
+        return settings.operator_key.read_text().strip()
     except FileNotFoundError:
         return None
 

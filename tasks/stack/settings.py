@@ -100,6 +100,11 @@ class Settings(BaseSettings):
         return f"http://{HOST}:{self.gateway_port}"
 
     @property
+    def operator_key(self) -> Path:
+        """The file with the gateway's operator key, there once the gateway was started."""
+        return self.home.keys / "operator"
+
+    @property
     def prefect_database_url(self) -> str:
         return self.prefect_database or f"sqlite+aiosqlite:///{self.home.root / 'prefect' / 'prefect.db'}"
 
