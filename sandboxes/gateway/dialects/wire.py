@@ -29,6 +29,16 @@ def origin(raw: bytes, headers: Mapping[str, str]) -> Origin:
     }
 
 
+def part_of(sent: Origin, at: int) -> Origin:
+    """The origin of a part of a request, so that a retry finds the answer of each of its parts."""
+    key = sent["idempotency_key"]
+    return {
+        "body_digest": hashlib.sha256(f"{sent['body_digest']}/{at}".encode()).hexdigest(),
+        "idempotency_key": None if key is None else f"{key}/{at}",
+        "is_retry": sent["is_retry"],
+    }
+
+
 def decode(raw: bytes, shape: type[Shape]) -> Shape:
     """The validated body. BadRequest names the parameter at fault."""
     try:
@@ -38,15 +48,31 @@ def decode(raw: bytes, shape: type[Shape]) -> Shape:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
+    return checked(body, shape)
+
+
+def checked(value: Any, shape: type[Shape], where: str = "") -> Shape:
+    """`value` as `shape`. BadRequest names the parameter at fault, `where` being the way to `value`."""
     try:
-        return shape.model_validate(body)
+        return shape.model_validate(value)
     except ValidationError as error:
         # Of a union's complaints the deepest is about the alternative that was meant.
         worst = max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] == "extra_forbidden"))
-        where = ".".join(str(step) for step in worst["loc"] if "[" not in str(step)) or "body"
-        text = f"Unknown parameter: '{where}'" if worst["type"] == "extra_forbidden" else f"'{where}': {worst['msg']}"
+        inside = [str(step) for step in worst["loc"] if "[" not in str(step) and step != "str"]
+        param = ".".join([where, *inside] if where else inside) or "body"
+        text = f"Unknown parameter: '{param}'" if worst["type"] == "extra_forbidden" else f"'{param}': {worst['msg']}"
         served = f" (served parameters: {', '.join(shape.model_fields)})" if len(worst["loc"]) == 1 else ""
-        raise BadRequest(text + served, param=where) from error
+        raise BadRequest(text + served, param=param) from error
+
+
+def tagged(value: Any, shapes: Mapping[str, type[BaseModel]], where: str, default: str | None = None) -> Any:
+    """`value` as the shape that its `type` names. BadRequest says which types are served."""
+    kind = value.get("type", default) if isinstance(value, dict) else None
+    shape = shapes.get(kind) if isinstance(kind, str) else None
+    if shape is None:
+        served = ", ".join(shapes)
+        raise BadRequest(f"'{where}.type': {kind!r} is not served; served: {served}", param=f"{where}.type")
+    return checked(value, shape, where)
 
 
 def check_model(asked: str, served: str) -> None:
@@ -55,6 +81,11 @@ def check_model(asked: str, served: str) -> None:
         raise NotFound(
             f"model {asked!r} is not served here; this gateway serves {served!r}", param="model", code="model_not_found"
         )
+
+
+def thinking(effort: str | None) -> dict[str, Any]:
+    """Template options for a reasoning effort: what the engine makes of `reasoning_effort`, said to the template."""
+    return {} if effort is None else {"reasoning_effort": effort, "enable_thinking": effort != "none"}
 
 
 def event(value: Mapping[str, Any], name: str | None = None) -> bytes:
