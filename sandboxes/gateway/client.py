@@ -1,6 +1,9 @@
-"""What episode code uses: start a session, hand its key to an agent, fetch the recorded calls."""
+"""What episode code and applications use: start a session, hand its key to an agent, give rewards, fetch what was recorded."""
 
-from dataclasses import dataclass, field
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
@@ -9,17 +12,43 @@ import httpx
 
 from lakehouse.records import Call, Mode
 
+LONGEST_PAUSE_S = 15.0  # between two tries to start a session
+# What passes by itself: no room (429), and weights that are being swapped.
+PASSING = ("weights_unlabelled", "engine_paused", "engine_stale")
+
 
 class GatewayUnavailable(Exception):
     """The gateway or the engine behind it failed: an infrastructure failure, worth another try."""
 
 
 class GatewayRefused(Exception):
-    """The gateway understood and said no. `status` is the HTTP status."""
+    """The gateway understood and said no. `status` is the HTTP status, `code` the gateway's own word for the reason."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An answer that is none: what it says, and when to ask again."""
+
+    status: int
+    message: str
+    code: str | None
+    retry_after_s: float
+
+    @property
+    def passes(self) -> bool:
+        """Whether waiting helps: no room now, or weights that are being swapped."""
+        return self.status == 429 or self.code in PASSING
+
+    def error(self, path: str) -> Exception:
+        """As an exception."""
+        if self.status >= 500:
+            return GatewayUnavailable(f"{self.status} from {path}: {self.message}")
+        return GatewayRefused(self.status, self.message, self.code)
 
 
 @dataclass(frozen=True)
@@ -32,11 +61,16 @@ class Session:
 
 
 class GatewayClient:
-    """Client of one gateway, for many episodes at once. Close it, or use it as an async context manager."""
+    """Client of one gateway, for many episodes at once. Close it, or use it as an async context manager.
 
-    def __init__(self, base_url: str, operator_key: str, *, timeout_s: float = 60.0) -> None:
+    The operator key may be given as a function, which is asked again where the key is refused: so a run outlives the
+    key's rotation. An application that only gives rewards needs none.
+    """
+
+    def __init__(self, base_url: str, operator_key: str | Callable[[], str] = "", *, timeout_s: float = 60.0) -> None:
         self.base_url = base_url.rstrip("/")
-        self._operator_key = operator_key
+        self._new_operator_key = operator_key if callable(operator_key) else None
+        self._operator_key = operator_key() if callable(operator_key) else operator_key
         limits = httpx.Limits(max_connections=256, max_keepalive_connections=64)
         self._http = httpx.AsyncClient(
             base_url=self.base_url,
@@ -51,28 +85,116 @@ class GatewayClient:
         """What an OpenAI client takes as `base_url`."""
         return f"{self.base_url}/v1"
 
-    async def start_session(self, task_id: str, *, mode: Mode = "policy") -> Session:
-        """A new session. GatewayRefused: 409 where the served weights have no version, 429 where there is no room."""
-        answer = await self._ask(
-            "POST", "/rl/start_session", self._operator_key, {"task_id": task_id, "api_key": None, "mode": mode}
-        )
-        return Session(answer["session_id"], answer["api_key"], answer["reward_key"])
+    async def start_session(
+        self,
+        task_id: str,
+        *,
+        mode: Mode = "policy",
+        limits: Mapping[str, float] | None = None,
+        key_life_s: float | None = None,
+        wait_s: float = 0.0,
+    ) -> Session:
+        """A new session with budgets (`budget.Limits`), whose keys end after `key_life_s` seconds.
+
+        Where there is no room, or the served weights are being swapped, it is waited for up to `wait_s` seconds; then
+        GatewayUnavailable says what was waited for. Without `wait_s` these are GatewayRefused at once: 429, 409.
+        """
+        wanted = {"task_id": task_id, "api_key": None, "mode": mode, "limits": limits or {}, "key_life_s": key_life_s}
+        begun, pause = time.monotonic(), 0.5
+        while True:
+            answer = await self._try("POST", "/rl/start_session", None, wanted)
+            if not isinstance(answer, Failure):
+                return Session(answer["session_id"], answer["api_key"], answer["reward_key"])
+            if not answer.passes or wait_s <= 0:
+                raise answer.error("/rl/start_session")
+            waited = time.monotonic() - begun
+            pause = min(max(pause, answer.retry_after_s), LONGEST_PAUSE_S)
+            if waited + pause > wait_s:
+                raise GatewayUnavailable(f"no session could be started; waited {waited:.0f} s for: {answer.message}")
+            await asyncio.sleep(pause)
+            pause *= 2
 
     async def end_session(self, session: Session) -> int:
         """End a session, cancelling its running calls; returns how many calls were answered. May be called twice."""
         answer = await self._ask("POST", "/rl/end_session", session.reward_key)
         return int(answer["interaction_count"])
 
+    async def seal_sessions(self, session_ids: Iterable[str]) -> int:
+        """Close the records of sessions whose episodes have landed, ending those that are open; returns how many.
+
+        May be called twice. A session whose record was pruned was sealed before.
+        """
+        count = 0
+        for session_id in session_ids:
+            try:
+                await self._ask("POST", "/rl/seal_session", None, {"session_id": session_id})
+            except GatewayRefused as refused:
+                if refused.code != "session_pruned":
+                    raise
+            count += 1
+        return count
+
     async def calls(self, session_id: str, *, episode_id: str, attempt_id: str) -> list[Call]:
         """Every dispatched call that is over, in order of dispatch, as rows."""
-        answer = await self._ask("GET", f"/sessions/{quote(session_id)}/calls", self._operator_key)
+        answer = await self._ask("GET", f"/sessions/{quote(session_id)}/calls", None)
         return [Call(**row, episode_id=episode_id, attempt_id=attempt_id) for row in answer["calls"]]
 
-    async def set_reward(self, session: Session, reward: float, *, interaction_id: str | None = None) -> None:
-        """Append a reward to a call; None is the last answered one."""
-        await self._ask(
-            "POST", "/rl/set_reward", session.reward_key, {"interaction_id": interaction_id, "reward": reward}
-        )
+    async def report(self, session_id: str) -> dict[str, Any]:
+        """State, capture, budgets, keys and tree of a session, see `report.report`."""
+        return await self._ask("GET", f"/sessions/{quote(session_id)}", None)
+
+    async def set_reward(
+        self,
+        session: Session,
+        reward: float,
+        *,
+        interaction_id: str | None = None,
+        scope: Literal["call", "episode"] = "call",
+        labeller: str = "",
+        reason: str = "",
+    ) -> None:
+        """Append a reward, to a call (None is the last answered one) or to the whole episode; the newest counts.
+
+        Also after the session's end, until it is sealed.
+        """
+        given = {
+            "interaction_id": interaction_id,
+            "reward": reward,
+            "scope": scope,
+            "labeller": labeller,
+            "reason": reason,
+        }
+        await self._ask("POST", "/rl/set_reward", session.reward_key, given)
+
+    async def rewards(self, session_id: str) -> list[dict[str, Any]]:
+        """Every reward of a session as it was given, oldest first."""
+        answer = await self._ask("GET", f"/sessions/{quote(session_id)}/rewards", None)
+        rows: list[dict[str, Any]] = answer["rewards"]
+        return rows
+
+    async def rotate_key(
+        self, session: Session, *, kind: Literal["model", "reward"] = "model", key_life_s: float | None = None
+    ) -> Session:
+        """The session with a new key of this kind; the old one opens nothing any more."""
+        wanted = {"session_id": session.session_id, "kind": kind, "key_life_s": key_life_s}
+        answer = await self._ask("POST", "/rl/rotate_key", None, wanted)
+        return replace(session, **{"api_key" if kind == "model" else "reward_key": answer["key"]})
+
+    async def rotate_operator_key(self) -> str:
+        """Replace the operator key, in its file and for this client; returns the new one."""
+        answer = await self._ask("POST", "/rl/rotate_operator_key", None)
+        self._operator_key = str(answer["operator_key"])
+        return self._operator_key
+
+    async def reset_stop(self) -> str | None:
+        """Let sessions start again after too many were lost to training; returns why they did not."""
+        was: str | None = (await self._ask("POST", "/rl/reset_stop", None))["was"]
+        return was
+
+    async def prune(self, *, sealed_for_s: float) -> tuple[int, int]:
+        """Delete the records of sessions that were sealed so long ago; how many sessions and calls."""
+        answer = await self._ask("POST", "/rl/prune", None, {"sealed_for_s": sealed_for_s})
+        return int(answer["sessions"]), int(answer["calls"])
 
     async def export(
         self,
@@ -89,7 +211,7 @@ class GatewayClient:
             "style": style,
             "drop_retry_orphans": drop_retry_orphans,
         }
-        answer = await self._ask("POST", "/export_trajectories", self._operator_key, wanted)
+        answer = await self._ask("POST", "/export_trajectories", None, wanted)
         interactions: dict[str, Any] = answer["interactions"]
         return interactions
 
@@ -107,25 +229,42 @@ class GatewayClient:
     ) -> None:
         await self.close()
 
-    async def _ask(self, method: str, path: str, key: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _ask(self, method: str, path: str, key: str | None, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        answer = await self._try(method, path, key, body)
+        if isinstance(answer, Failure):
+            raise answer.error(path)
+        return answer
+
+    async def _try(
+        self, method: str, path: str, key: str | None, body: dict[str, Any] | None = None
+    ) -> dict[str, Any] | Failure:
+        """`key` None: the operator's."""
+        used = self._operator_key if key is None else key
+        response = await self._send(method, path, used, body)
+        if response.status_code == 401 and key is None and self._new_operator_key:
+            if used == self._operator_key:  # else another request has fetched the new one
+                self._operator_key = self._new_operator_key()
+            response = await self._send(method, path, self._operator_key, body)
+        if response.status_code == 200:
+            answer: dict[str, Any] = response.json()
+            return answer
+        return _failure(response)
+
+    async def _send(self, method: str, path: str, key: str, body: dict[str, Any] | None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            response = await self._http.request(method, path, json=body, headers=headers)
+            return await self._http.request(method, path, json=body, headers=headers)
         except httpx.TransportError as error:
             raise GatewayUnavailable(
                 f"the gateway at {self.base_url} does not answer: {type(error).__name__} {error}".rstrip()
             ) from error
-        if response.status_code == 200:
-            answer: dict[str, Any] = response.json()
-            return answer
-        message = _message(response)
-        if response.status_code >= 500:
-            raise GatewayUnavailable(f"{response.status_code} from {path}: {message}")
-        raise GatewayRefused(response.status_code, message)
 
 
-def _message(response: httpx.Response) -> str:
+def _failure(response: httpx.Response) -> Failure:
+    asked = response.headers.get("retry-after", "")
+    wait = float(asked) if asked.isdigit() else 0.0
     try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return response.text[:500]
+        error = response.json()["error"]
+        return Failure(response.status_code, str(error["message"]), error.get("code"), wait)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Failure(response.status_code, response.text[:500], None, wait)
