@@ -1,16 +1,15 @@
-"""`python -m sandboxes.gateway --engine URL --home DIR --model NAME`: run the gateway until a signal ends it."""
+"""`python -m sandboxes.gateway --engine URL --home DIR --model NAME`: run the gateway until a signal ends it.
+
+For programs; people use `lakeloop gateway`, which says more.
+"""
 
 import argparse
 import sys
 from pathlib import Path
 
-import uvicorn
 from pydantic import ValidationError
 
-from sandboxes.gateway.app import Gateway
-from sandboxes.gateway.engines_orders import Orders
-from sandboxes.gateway.journal import JournalError
-from sandboxes.gateway.listen import bind, config, url_of
+from sandboxes.gateway.serve import Place, run
 from sandboxes.gateway.settings import Settings
 
 
@@ -35,30 +34,29 @@ def arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="HOST",
-        help="an engine host beyond this machine; may be repeated",
+        help="a host name, address or network of engines beyond this machine; may be repeated",
     )
     parser.add_argument("--max-sessions", type=int, default=256)
     parser.add_argument("--max-calls", type=int, default=256)
     parser.add_argument("--call-deadline", type=float, default=600.0, dest="call_deadline_s", metavar="SECONDS")
+    parser.add_argument("--drain", type=float, default=8.0, dest="drain_s", metavar="SECONDS")
+    parser.add_argument("--workers", type=int, default=1, metavar="N")
+    parser.add_argument("--tls-cert", type=Path)
+    parser.add_argument("--tls-key", type=Path)
     return parser.parse_args()
 
 
 def main() -> int:
     """Exit status: 0 after a signal, 1 where it cannot start (the reason in one line on stderr)."""
     given = vars(arguments())
-    host, port = given.pop("host"), given.pop("port")
+    where = {name: given.pop(name) for name in ("host", "port", "drain_s", "workers", "tls_cert", "tls_key")}
     given["engine"], *given["more_engines"] = given.pop("engines")
     try:
-        settings = Settings(**given)
-        bound = bind(host, port)  # before the journal is opened: a second gateway on one home must not touch it
-        Orders(settings.orders).forget()
-        gateway = Gateway(settings)
-    except (ValidationError, ValueError, *JournalError) as error:
-        print(f"gateway: {error}", file=sys.stderr)
+        place = Place(settings=Settings(**given), **where)
+    except ValidationError as error:
+        print(f"gateway: {'; '.join(one['msg'] for one in error.errors())}", file=sys.stderr)
         return 1
-    print(f"gateway: {url_of(bound)} -> {', '.join(settings.engines)} ({settings.model})", flush=True)
-    uvicorn.Server(config(gateway.app())).run(sockets=[bound])
-    return 0
+    return run(place)
 
 
 if __name__ == "__main__":

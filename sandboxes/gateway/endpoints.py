@@ -54,9 +54,12 @@ class Endpoint(Route):
             unknown = sorted(set(request.query_params) - query)
             if unknown:
                 raise BadRequest(f"Unknown query parameter: '{unknown[0]}'", param=unknown[0])
+            if self.check is not None:
+                self.check()
             return await handler(request)
 
         super().__init__(path, checked, methods=[method])
+        self.check: Callable[[], None] | None = None  # asked first; raises where nothing new is taken
         self.method = method
         self.key = key
         self.summary = summary

@@ -1,23 +1,37 @@
 """Serve on a socket that is bound first: a taken port is a clear error, and port 0 gives a URL."""
 
 import asyncio
+import os
+import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
+BACKLOG = 1024
+ENDED_AT_ONCE = 3  # exit status
+SOCKET_PATH_BYTES = 107  # what the kernel takes of a Unix socket's path
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. OSError, with cause and remedy, where the port is taken."""
+
+def bind(host: str, port: int, *, shared: bool = False, listen: bool = True) -> socket.socket:
+    """A listening socket. OSError, with cause and remedy, where the port is taken.
+
+    `shared`: several processes bind the same port and the kernel spreads connections over those that listen.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named TCP, or asyncio does not set TCP_NODELAY on accepted connections and every small answer waits 40 ms.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         bound.bind((host, port))
-        bound.listen(1024)
+        if listen:
+            bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         raise OSError(
@@ -26,18 +40,49 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def url_of(bound: socket.socket) -> str:
+def reserve(host: str, port: int) -> socket.socket:
+    """Hold a port for workers that bind it `shared`, without listening on it. OSError where somebody else has it."""
+    first = bind(host, port)  # alone: a port that another gateway's workers share is a taken port
+    port = first.getsockname()[1]
+    first.close()
+    return bind(host, port, shared=True, listen=False)
+
+
+def bind_path(path: Path) -> socket.socket:
+    """A Unix socket for this user alone. ValueError where the path is too long for one."""
+    if len(str(path).encode()) > SOCKET_PATH_BYTES:
+        raise ValueError(f"{path} is too long for a Unix socket ({SOCKET_PATH_BYTES} bytes); use a shorter --home")
+    path.unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound.bind(str(path))
+    path.chmod(0o600)
+    bound.listen(BACKLOG)
+    return bound
+
+
+def url_of(bound: socket.socket, *, tls: bool = False) -> str:
     host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http{'s' if tls else ''}://" + (f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
-def config(app: ASGIApp) -> uvicorn.Config:
+def config(
+    app: ASGIApp, *, tls_cert: Path | None = None, tls_key: Path | None = None, lifespan: bool = True
+) -> uvicorn.Config:
+    """How every one of our servers serves."""
     return uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=2, backlog=1024
+        app,
+        log_config=None,  # ours are JSON lines, see `logs`
+        access_log=False,
+        server_header=False,
+        lifespan="on" if lifespan else "off",
+        timeout_graceful_shutdown=2,  # for answers on their way out: calls were waited for before
+        backlog=BACKLOG,
+        ssl_certfile=tls_cert,
+        ssl_keyfile=tls_key,
     )
 
 
-class _Embedded(uvicorn.Server):
+class Embedded(uvicorn.Server):
     """A server inside somebody else's event loop: it leaves signals alone."""
 
     @contextmanager
@@ -45,11 +90,49 @@ class _Embedded(uvicorn.Server):
         yield
 
 
+class Draining(uvicorn.Server):
+    """A server that is told to stop first finishes what it does; told a second time, it ends at once."""
+
+    def __init__(self, configured: uvicorn.Config, drain: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(configured)
+        self._drain = drain
+        self._told: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, self.stop)
+        try:
+            yield
+        finally:
+            for one in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(one)
+
+    def stop(self) -> None:
+        """What a signal does."""
+        if self._told is not None:
+            os._exit(ENDED_AT_ONCE)  # the journal is safe against it, and says at the next start what was cut
+        self._told = asyncio.create_task(self._finish())
+
+    def orphaned(self) -> None:
+        """What the end of the parent does."""
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        if self._told is None:
+            self.stop()
+
+    async def _finish(self) -> None:
+        try:
+            await self._drain()
+        finally:
+            self.should_exit = True
+
+
 @asynccontextmanager
 async def serving(app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Serve inside the running event loop; gives the URL. RuntimeError where the application does not start in 10 s."""
     bound = bind(host, port)
-    server = _Embedded(config(app))
+    server = Embedded(config(app))
     running = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         async with asyncio.timeout(10):

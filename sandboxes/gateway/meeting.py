@@ -1,18 +1,25 @@
 """How a running call meets its client: in one piece or as events; a client that goes away cancels the call."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sandboxes.gateway.calls import Flight, Part
-from sandboxes.gateway.dialects.base import Events
-from sandboxes.gateway.errors import Conflict, GatewayError
+from lakehouse.records import Status
+from sandboxes.gateway.calls import Calls, Flight
+from sandboxes.gateway.dialects.base import Asked, Events
+from sandboxes.gateway.errors import Conflict, GatewayError, Stopping
 from sandboxes.gateway.recorded import Recorded
+from sandboxes.gateway.request import Part
 from sandboxes.gateway.sessions import Session
+
+
+KEEP_ALIVE_S = 15.0  # a stream says something at least this often: what is between may cut one that is silent
+KEEP_ALIVE = b": the engine is at work\n\n"  # a comment, which readers of server-sent events pass over
 
 
 class EventStream(Response):
@@ -41,7 +48,10 @@ class EventStream(Response):
         while part is not None:
             for event in self._told.part(part):
                 yield event
-            part = await self._flight.parts.get()
+            waiting = asyncio.ensure_future(self._flight.parts.get())
+            while not (await asyncio.wait([waiting], timeout=KEEP_ALIVE_S))[0]:  # tool calls are told at the end
+                yield KEEP_ALIVE
+            part = waiting.result()
         try:
             rest = self._told.last(outcome(self._flight, self._session))
         except GatewayError as error:
@@ -50,10 +60,50 @@ class EventStream(Response):
             yield event
 
 
+async def begin(calls: Calls, session: Session, asked: Asked) -> Flight:
+    """Start what was asked for: one flight, also of several prompts. Where one may not run, none does."""
+    requests, flights = [asked.request, *asked.more], list[Flight]()
+    try:
+        for request in requests:
+            flights.append(await calls.start(session, request))
+    except GatewayError:
+        for flight in flights:
+            flight.cancel()
+        raise
+    if len(flights) == 1:
+        return flights[0]
+    choices = [request.n for request in requests]
+    return Flight(lambda joint: _together(joint, flights, choices), choices=sum(choices))
+
+
+async def _together(joint: Flight, flights: Sequence[Flight], choices: Sequence[int]) -> list[Recorded]:
+    """Parts of all flights as those of one, then all of their calls. Where one fails or is cancelled, so are all."""
+
+    async def forward(flight: Flight, offset: int) -> list[Recorded]:
+        while (part := await flight.parts.get()) is not None:
+            joint.calls = joint.calls or list(flight.calls)  # enough to begin with
+            joint.parts.put_nowait(replace(part, choice=part.choice + offset))
+        return await flight.task
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            told = [group.create_task(forward(flight, sum(choices[:n]))) for n, flight in enumerate(flights)]
+    except* GatewayError as several:
+        raise several.exceptions[0] from None
+    finally:
+        for flight in flights:
+            flight.cancel(*joint.ending)
+    joint.calls = [call for task in told for call in task.result()]
+    return joint.calls
+
+
 def outcome(flight: Flight, session: Session) -> list[Recorded]:
     """The recorded calls of a flight that is over, or the error it ended with."""
     if flight.task.cancelled():
         session.check_open()
+        status, cause = flight.ending
+        if status is Status.INFRA_ERROR:
+            raise Stopping(cause)
         raise Conflict("this call was cancelled")
     return flight.task.result()
 

@@ -17,6 +17,7 @@ from sandboxes.gateway.keys import hashed, new_key
 from sandboxes.gateway.masking import MaskStop
 from sandboxes.gateway.recorded import Answer, Recorded, prefix_digests
 from sandboxes.gateway.schema import KeyRow, RewardRow, SessionRow
+from sandboxes.gateway.share import ALONE, Share
 from sandboxes.gateway.tree import Tree
 
 if TYPE_CHECKING:
@@ -105,8 +106,10 @@ class Sessions:
         idle_s: float,
         max_mask_fraction: float = 1.0,
         model_rewards: bool = False,
+        share: Share = ALONE,
     ) -> None:
         self._journal = journal
+        self._share = share
         self._max_open = max_open
         self._idle_s = idle_s
         self._model_scopes = "model reward" if model_rewards else "model"
@@ -134,6 +137,8 @@ class Sessions:
         self._number = await self._journal.last_session_number()
         await self.stop.restore()
         for row in await self._journal.open_sessions():
+            if not self._share.has(row.n):
+                continue
             session = await self._load(row)
             await self._close_dead(session)
             self._admit(session, await self._journal.keys(row.session_id))
@@ -164,7 +169,7 @@ class Sessions:
             await self._refresh(task_id, api_key)
         await self._make_room()
         model_key, reward_key = api_key or new_key("model"), new_key("reward")
-        self._number += 1
+        self._number = self._share.next_after(self._number)
         row = SessionRow(
             n=self._number,
             session_id=f"{task_id}-{self._number}",

@@ -1,0 +1,115 @@
+"""Run a gateway until a signal ends it: one process, or several workers on one port."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from socket import socket
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from lakehouse.home import Home
+from sandboxes.gateway import logs, tracing
+from sandboxes.gateway.app import Gateway
+from sandboxes.gateway.engines_orders import Orders
+from sandboxes.gateway.handover import HandOver
+from sandboxes.gateway.journal import JournalError
+from sandboxes.gateway.listen import Draining, Embedded, bind, bind_path, config, reserve, url_of
+from sandboxes.gateway.settings import Settings, check_upstream
+from sandboxes.gateway.share import Share
+from sandboxes.gateway.workers import supervise
+
+log = logging.getLogger(__name__)
+
+
+class Place(BaseModel):
+    """Where and how a gateway serves."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    settings: Settings
+    host: str = "127.0.0.1"
+    port: int = Field(default=8900, ge=0, le=65535)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    workers: int = Field(default=1, ge=1, le=64)
+    drain_s: float = Field(default=8.0, ge=0)  # for running calls after the first signal; `lakeloop down` waits 10 s
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> "Place":
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
+        return self
+
+    def socket_path(self, worker: int) -> Path:
+        """Where the other workers reach this one."""
+        return Home(self.settings.home).gateway / f"worker-{worker}.sock"
+
+
+def run(place: Place) -> int:
+    """Exit status: 0 after a signal, 1 where it cannot start (the reason in one line on stderr)."""
+    logs.configure()
+    try:
+        if place.settings.traces:
+            tracing.configure()
+        # Before the journal is opened: a second gateway on one home must not touch it.
+        bound = bind(place.host, place.port) if place.workers == 1 else reserve(place.host, place.port)
+        for url in place.settings.engines:
+            check_upstream(url, place.settings.allow_upstream)
+        Orders(place.settings.orders).forget()
+        gateway = Gateway(
+            place.settings
+        )  # also where workers will serve: keys and journal are made once, by one process
+        if place.workers > 1:
+            asyncio.run(gateway.close())
+    except (ValidationError, ValueError, *JournalError) as error:
+        print(f"gateway: {error}", file=sys.stderr)
+        return 1
+    place = place.model_copy(update={"port": bound.getsockname()[1]})
+    url = url_of(bound, tls=place.tls_cert is not None)
+    print(f"gateway: {url} -> {', '.join(place.settings.engines)} ({place.settings.model})", flush=True)
+    if place.workers > 1:
+        return supervise(place.model_dump_json(), place.workers, Home(place.settings.home).gateway, place.drain_s)
+    asyncio.run(_serve(place, gateway, [bound], None))
+    return 0
+
+
+def run_worker(place: Place, share: Share) -> int:
+    """One of several workers."""
+    logs.configure(worker=share.index)
+    try:
+        if place.settings.traces:
+            tracing.configure()
+        sockets = [bind(place.host, place.port, shared=True)]
+        peers = bind_path(place.socket_path(share.index))
+        gateway = Gateway(place.settings, share)
+    except (ValueError, *JournalError) as error:
+        print(f"gateway: worker {share.index}: {error}", file=sys.stderr)
+        return 1
+    asyncio.run(_serve(place, gateway, sockets, peers))
+    return 0
+
+
+async def _serve(place: Place, gateway: Gateway, sockets: Sequence[socket], peers: socket | None) -> None:
+    app = gateway.app()
+
+    async def drain() -> None:
+        log.info("stopping", extra={"facts": {"drain_s": place.drain_s}})
+        left = await gateway.drain(place.drain_s)
+        log.info("stopped taking calls", extra={"facts": {"cut": left}})
+
+    if peers is None:
+        await Draining(config(app, tls_cert=place.tls_cert, tls_key=place.tls_key), drain).serve(sockets=list(sockets))
+        return
+    paths = [place.socket_path(index) for index in range(gateway.share.of)]
+    spread = HandOver(app, gateway.access, gateway.journal, gateway.share, paths)
+    outer = Draining(config(spread, tls_cert=place.tls_cert, tls_key=place.tls_key), drain)
+    inner = Embedded(config(app, lifespan=False))
+    # The parent's end of this pipe is closed when the parent is no more.
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), outer.orphaned)
+    others = asyncio.create_task(inner.serve(sockets=[peers]))
+    await outer.serve(sockets=list(sockets))
+    inner.should_exit = True
+    await others
+    await spread.close()
