@@ -1,24 +1,42 @@
-"""HTTP client of the engine's token routes. Errors become `EngineTrouble` or `EngineRefused`."""
+"""HTTP client of an engine: its token routes, and chat completions where it has none.
+
+Errors become `EngineTrouble` or `EngineRefused`.
+"""
 
 import asyncio
 import json
+import logging
+import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Literal
 
 import httpx
 
 from sandboxes.gateway.errors import EngineRefused, EngineTrouble
-from sandboxes.gateway.facts import Conversation, Ending, Facts, Rendered, probe
+from sandboxes.gateway.facts import USER, Conversation, Ending, Facts, Rendered, Route, probe
+from sandboxes.gateway.recorded import Message
+from sandboxes.gateway.tokens import Completion
 from sandboxes.gateway.upstream import Guard, GuardedTransport
 
+log = logging.getLogger(__name__)
 FACTS_LIFE_S = 60.0
+LABEL_LIFE_S = 1.0  # the weights' label is asked again after this: a swap is seen within it, also where no answer tells
+RENDER = "/v1/chat/completions/render"
+GENERATE = "/inference/v1/generate"
+DERENDER = "/v1/chat/completions/derender"
+CHAT = "/v1/chat/completions"
+TOKENIZE = "/tokenize"
+NO_TOKEN = 2**31 - 1  # in no vocabulary
+# What the chat route sends where the client sets nothing, so that no default of the engine's own shapes what is sampled.
+NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 ENDINGS: dict[Ending, dict[str, bool]] = {
     "prompt": {},
     "closed": {"add_generation_prompt": False},
     "open": {"add_generation_prompt": False, "continue_final_message": True},
 }
+THINKING = ("reasoning_ended", "reasoning_parser_kwargs")  # of render's answer, for generate
 PLUMBING = (
     "output_kind",
     "skip_clone",
@@ -28,41 +46,18 @@ PLUMBING = (
 )
 
 
-@dataclass
-class Completion:
-    """What the engine sampled, as it grows. One log-prob per id, in nats; spans as (label, start, end)."""
-
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    spans: list[tuple[str, int, int]] = field(default_factory=list)
-    raw_logprobs: list[Any] = field(default_factory=list)  # the engine's own form, for clients that asked
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-
-    @property
-    def ended_turn(self) -> bool:
-        """Whether the last id is an end-of-turn token (not a stop string, not the length limit)."""
-        return self.finish_reason == "stop" and not isinstance(self.stop_reason, str)
-
-    def add(self, choice: dict[str, Any]) -> list[int]:
-        """Take in one choice, whole or a stream's next part. Returns the new ids."""
-        new: list[int] = choice.get("token_ids") or []
-        self.token_ids += new
-        content = (choice.get("logprobs") or {}).get("content") or []
-        self.logprobs += [entry["logprob"] for entry in content]
-        self.raw_logprobs += content
-        self.spans += [
-            (str(span["version"]), span["start"], span["end"]) for span in choice.get("weight_versions") or []
-        ]
-        self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        self.stop_reason = choice.get("stop_reason") if choice.get("stop_reason") is not None else self.stop_reason
-        return new
-
-
 class Engine:
     """One engine over one pooled HTTP client. All calls share the pool; the caller sets the overall deadline."""
 
-    def __init__(self, url: str, model: str, *, deadline_s: float, allow: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        deadline_s: float,
+        allow: Sequence[str] = (),
+        route: Literal["auto"] | Route = "auto",
+    ) -> None:
         self.url = url.rstrip("/")
         self.model = model
         # Two pools: the pool's own work per request grows with the square of its idle connections. Text requests are
@@ -72,6 +67,10 @@ class Engine:
         self._tokens = _client(self.url, self.guard, deadline_s, connections=1024)
         self._facts: tuple[float, Facts] | None = None
         self._asking = asyncio.Lock()
+        self._route: Route | None = None if route == "auto" else route
+        self._forced = route != "auto"
+        self._label: tuple[float, str | None] = (-LABEL_LIFE_S, None)
+        self._thinks = False  # it has a reasoning parser
 
     async def close(self) -> None:
         await self._text.aclose()
@@ -81,37 +80,54 @@ class Engine:
         self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
     ) -> Rendered:
         """Token ids of a conversation, ending with the next turn's prompt, or its last turn closed or left open."""
+        if await self.route() == "chat":
+            body = {**self._chat(conversation), **ENDINGS[ending]}
+            body.pop("tool_choice", None)
+            answer = await self._post(TOKENIZE, body)
+            return Rendered(answer["tokens"], {**NEUTRAL, **(sampling or {})})
         body = {**self._chat(conversation), **(sampling or {}), **ENDINGS[ending]}
-        answer = await self._post("/v1/chat/completions/render", body)
-        return Rendered(answer["token_ids"], answer.get("sampling_params") or {})
+        answer = await self._post(RENDER, body)
+        thinking = {name: answer[name] for name in THINKING if answer.get(name) is not None}
+        self._thinks = "reasoning_parser_kwargs" in thinking
+        return Rendered(answer["token_ids"], answer.get("sampling_params") or {}, thinking)
 
-    async def generate(self, token_ids: Sequence[int], sampling: dict[str, Any], into: Completion) -> None:
+    async def generate(
+        self, token_ids: Sequence[int], sampling: dict[str, Any], thinking: Message, into: Completion
+    ) -> None:
         """Sample a whole completion, added to `into` at once."""
-        answer = await self._post("/inference/v1/generate", self._generation(token_ids, sampling), self._tokens)
+        body = await self._generation(token_ids, sampling, thinking)
+        answer = await self._post(GENERATE, body, self._tokens)
         into.add(answer["choices"][0])
+        self._saw(into)
 
     async def stream(
-        self, token_ids: Sequence[int], sampling: dict[str, Any], into: Completion
-    ) -> AsyncIterator[list[int]]:
+        self, token_ids: Sequence[int], sampling: dict[str, Any], thinking: Message, into: Completion
+    ) -> AsyncGenerator[list[int], None]:
         """Sample step by step; each step is added to `into` and its ids yielded. EngineTrouble where it breaks."""
-        body = {**self._generation(token_ids, sampling), "stream": True}
-        try:
-            async with self._tokens.stream("POST", "/inference/v1/generate", json=body) as response:
-                if response.status_code != 200:
-                    await response.aread()
-                    raise _failure(response)
-                async for line in response.aiter_lines():
-                    if not line.startswith("data: ") or line == "data: [DONE]":
-                        continue
-                    chunk = json.loads(line[6:])
-                    if "error" in chunk:
-                        raise EngineTrouble(f"the engine failed while generating: {_message(chunk)}")
-                    for choice in chunk["choices"]:
-                        yield into.add(choice)
-        except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
-        if into.finish_reason is None:
-            raise EngineTrouble("the engine ended its stream without a finish reason")
+        body = await self._generation(token_ids, sampling, thinking)
+        async with aclosing(self._events(GENERATE, body)) as chunks:
+            async for chunk in chunks:
+                for choice in chunk["choices"]:
+                    yield into.add(choice)
+        self._saw(into)
+        _check_ended(into)
+
+    async def chat(self, conversation: Conversation, sampling: Mapping[str, Any], into: Completion) -> dict[str, Any]:
+        """A chat completion with the ids it was made of, added to `into`. Returns the engine's answer."""
+        answer = await self._post(CHAT, await self._talk(conversation, sampling), self._tokens)
+        into.add(answer["choices"][0])
+        return answer
+
+    async def chat_stream(
+        self, conversation: Conversation, sampling: Mapping[str, Any], into: Completion
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """A chat completion step by step: each chunk's ids are added to `into`, then the chunk is yielded."""
+        async with aclosing(self._events(CHAT, await self._talk(conversation, sampling))) as chunks:
+            async for chunk in chunks:
+                for choice in chunk["choices"]:
+                    into.add(choice)
+                yield chunk
+        _check_ended(into)
 
     async def derender(
         self,
@@ -124,8 +140,11 @@ class Engine:
         choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "token_ids": list(token_ids)}
         if logprobs is not None:
             choice["logprobs"] = {"content": logprobs}
-        body = {**self._derendering(prompt_ids, conversation), "generate_response": {"choices": [choice]}}
-        answer = await self._post("/v1/chat/completions/derender", body)
+        response: dict[str, Any] = {"choices": [choice]}
+        if self._thinks:  # the parser of a whole completion looks for the prompt here
+            response["prompt_token_ids"] = list(prompt_ids)
+        body = {**self._derendering(prompt_ids, conversation), "generate_response": response}
+        answer = await self._post(DERENDER, body)
         found: dict[str, Any] = answer["choices"][0]
         return found
 
@@ -135,8 +154,8 @@ class Engine:
         prompt_ids: Sequence[int],
         conversation: Conversation,
         state: dict[str, Any] | None,
-    ) -> tuple[str, dict[str, Any]]:
-        """The content that the next ids add, less what the parser holds back, and the state for the next step."""
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the next ids add, less what the parser holds back (`content`, `reasoning`), and the next step's state."""
         chunk = {"choices": [{"index": 0, "token_ids": list(token_ids)}]}
         body = {
             **self._derendering(prompt_ids, conversation),
@@ -144,9 +163,8 @@ class Engine:
             "generate_chunk": chunk,
             "stream_state": state,
         }
-        answer = await self._post("/v1/chat/completions/derender", body)
-        delta = answer["chunk"]["choices"][0]["delta"]
-        return delta.get("content") or "", answer["stream_state"]
+        answer = await self._post(DERENDER, body)
+        return answer["chunk"]["choices"][0]["delta"], answer["stream_state"]
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
@@ -164,10 +182,47 @@ class Engine:
         response = await self._get("/weight_info")
         return str(response.json()["weight_version"]) if response.status_code == 200 else None
 
+    async def label(self) -> str | None:
+        """As `weight_label`, at most a second old; where the engine does not tell, the label its last answer showed."""
+        asked, label = self._label
+        if time.monotonic() - asked >= LABEL_LIFE_S:
+            label = await self.weight_label() or label
+            self._label = (time.monotonic(), label)
+        return label
+
+    async def route(self) -> Route:
+        """How tokens are had: `generate`, or `chat` where the engine lacks one of the token routes or that was forced."""
+        if self._route is None:
+            missing = [path for path in (RENDER, GENERATE, DERENDER) if await self._misses(path)]
+            if missing and await self._misses(TOKENIZE):
+                raise EngineTrouble(
+                    f"the engine at {self.url} has neither {', '.join(missing)} nor {TOKENIZE}, so no prompt's ids can be "
+                    "known; vLLM has them when started with --enable-scale-out"
+                )
+            if missing:
+                log.warning("%s lacks %s: its calls take the chat route, unspliced", self.url, ", ".join(missing))
+            self._route = "chat" if missing else "generate"
+        return self._route
+
+    async def vocabulary(self) -> int | None:
+        """How many token ids there are; None where the engine does not say it when it refuses one outside."""
+        refused = {"logit_bias": {str(NO_TOKEN): 1.0}, "max_tokens": 1}
+        try:
+            if await self.route() == "chat":
+                await self._post(CHAT, {"model": self.model, "messages": [USER], **refused})
+            else:
+                await self._post(GENERATE, {"model": self.model, "token_ids": [0], "sampling_params": refused})
+        except EngineRefused as error:
+            found = re.search(r"[Vv]ocab\w* size:? (\d+)", error.message)
+            return int(found[1]) if found else None
+        return None
+
     async def facts(self) -> Facts:
         """Version and template, asked again after a minute: the engine may have been restarted with others."""
         async with self._asking:
             if self._facts is None or time.monotonic() - self._facts[0] > FACTS_LIFE_S:
+                if not self._forced:
+                    self._route = None
                 self._facts = (time.monotonic(), await probe(self))
             return self._facts[1]
 
@@ -187,22 +242,68 @@ class Engine:
             body["chat_template_kwargs"] = conversation.template_kwargs
         return body
 
-    def _generation(self, token_ids: Sequence[int], sampling: dict[str, Any]) -> dict[str, Any]:
+    async def _generation(
+        self, token_ids: Sequence[int], sampling: dict[str, Any], thinking: Message
+    ) -> dict[str, Any]:
         return {
             "model": self.model,
             "token_ids": list(token_ids),
             "sampling_params": {**sampling, "logprobs": sampling.get("logprobs") or 0},
+            **thinking,
+            **await self._salt(),
         }
 
+    async def _talk(self, conversation: Conversation, sampling: Mapping[str, Any]) -> dict[str, Any]:
+        """A chat completion's body that asks for ids and log-probs."""
+        top = sampling.get("top_logprobs") or 0
+        told = {"logprobs": True, "top_logprobs": top, "return_token_ids": True}
+        return {**self._chat(conversation), **sampling, **told, **await self._salt()}
+
+    async def _salt(self) -> dict[str, str]:
+        """The prefix cache is used per weight version: keys and values of earlier weights are never met again."""
+        label = await self.label()
+        return {"cache_salt": f"weights-{label}"} if label else {}
+
+    def _saw(self, completion: Completion) -> None:
+        """An answer tells the weights' label earlier than the engine is asked for it."""
+        if completion.spans:
+            self._label = (self._label[0], completion.spans[-1][0])
+
     def _derendering(self, prompt_ids: Sequence[int], conversation: Conversation) -> dict[str, Any]:
-        # The parsers read the tools, not the turns; the end of the prompt is enough to seed detokenisation.
+        # The parsers read the tools, not the turns; the end of the prompt is enough to seed detokenisation. A reasoning
+        # parser looks in the whole prompt for where reasoning began and ended.
         short = Conversation(
             [{"role": "user", "content": ""}],
             conversation.tools,
             conversation.tool_choice,
             conversation.template_kwargs,
         )
-        return {"model": self.model, "chat_request": self._chat(short), "prompt_token_ids": list(prompt_ids[-16:])}
+        seed = list(prompt_ids if self._thinks else prompt_ids[-16:])
+        return {"model": self.model, "chat_request": self._chat(short), "prompt_token_ids": seed}
+
+    async def _events(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """The server-sent events of a generation. EngineTrouble where one is an error or the stream breaks."""
+        try:
+            async with self._tokens.stream("POST", path, json={**body, "stream": True}) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise _failure(response)
+                async for line in response.aiter_lines():
+                    if not line.startswith("data: ") or line == "data: [DONE]":
+                        continue
+                    chunk = json.loads(line[6:])
+                    if "error" in chunk:
+                        raise EngineTrouble(f"the engine failed while generating: {_message(chunk)}")
+                    yield chunk
+        except httpx.TransportError as error:
+            raise _unreachable(self.url, error) from error
+
+    async def _misses(self, path: str) -> bool:
+        """Whether the engine has no such route: one that is there refuses an empty body otherwise."""
+        try:
+            return (await self._text.post(path, json={}, timeout=10.0)).status_code in (404, 405)
+        except httpx.TransportError as error:
+            raise _unreachable(self.url, error) from error
 
     async def _get(self, path: str) -> httpx.Response:
         try:
@@ -222,8 +323,18 @@ class Engine:
 
 
 def recorded_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
-    """The sampling parameters worth keeping: what shapes the distribution, not how the engine returns it."""
-    return {name: value for name, value in sampling.items() if name not in PLUMBING and value not in (None, [])}
+    """The parameters worth keeping: what shapes the distribution, not how the engine returns it."""
+    kept = {name: value for name, value in sampling.items() if name not in PLUMBING and value not in (None, [])}
+    if isinstance(kept.get("structured_outputs"), dict):
+        kept["structured_outputs"] = {
+            name: value for name, value in kept["structured_outputs"].items() if value not in (None, False)
+        }
+    return kept
+
+
+def _check_ended(completion: Completion) -> None:
+    if completion.finish_reason is None:
+        raise EngineTrouble("the engine ended its stream without a finish reason")
 
 
 def _client(url: str, guard: Guard, deadline_s: float, *, connections: int) -> httpx.AsyncClient:

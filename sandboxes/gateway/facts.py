@@ -21,6 +21,7 @@ CALLED: Message = {
 }
 OBSERVED: Message = {"role": "tool", "content": "d", "tool_call_id": "probe0000"}
 Ending = Literal["prompt", "closed", "open"]
+Route = Literal["generate", "chat"]
 PUNCTUATION = ' \n{[:"'
 
 
@@ -30,7 +31,7 @@ class Conversation:
 
     messages: Sequence[Message]
     tools: Sequence[Message] = ()
-    tool_choice: str = "auto"
+    tool_choice: str | Message = "auto"  # auto, none, required, or OpenAI's object that names one function
     template_kwargs: Message = field(default_factory=dict)
 
 
@@ -40,6 +41,7 @@ class Rendered:
 
     token_ids: list[int]
     sampling: dict[str, Any]
+    thinking: Message = field(default_factory=dict)  # what generation must be told of the reasoning parser
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,21 @@ class Facts:
     """One engine's version and template."""
 
     version: str
+    route: Route
     template_digest: str  # over the rendered ids of fixed conversations: template and tokenizer together
     turn_end: tuple[int, ...]  # what the template puts after an assistant's text, the end-of-turn token first
     tool_marker: str  # the text a tool call begins with; empty where it cannot be told
+    vocabulary: int | None  # how many token ids there are; None where the engine does not tell
 
 
 class Renders(Protocol):
     """The part of the engine that probing needs."""
 
     async def version(self) -> str: ...
+
+    async def route(self) -> Route: ...
+
+    async def vocabulary(self) -> int | None: ...
 
     async def render(
         self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
@@ -67,7 +75,12 @@ class Renders(Protocol):
 async def probe(engine: Renders) -> Facts:
     """Ask the engine. EngineTrouble where it does not answer."""
     return Facts(
-        await engine.version(), await _template_digest(engine), await _turn_end(engine), await _tool_marker(engine)
+        version=await engine.version(),
+        route=await engine.route(),
+        template_digest=await _template_digest(engine),
+        turn_end=await _turn_end(engine),
+        tool_marker=await _tool_marker(engine),
+        vocabulary=await engine.vocabulary(),
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from lakehouse.records import Status, digest, dumps
 
@@ -22,6 +22,7 @@ class Intent(BaseModel):
 
     call_id: str
     call_index: int
+    first_choice: str  # call id of its request's first choice, its own where it is that
     parent_call_id: str | None
     segment: int
     fork_reason: str | None
@@ -32,11 +33,16 @@ class Intent(BaseModel):
     template_kwargs: dict[str, Any]
     sampling: dict[str, Any]
     prompt_token_ids: list[int]
-    token_route: Literal["generate", "demonstration"]
+    token_route: Literal["generate", "chat", "demonstration"]
     template_digest: str
     engine_version: str
     started_at: datetime
     kept: dict[str, Any] = {}  # what the dialect must know of the request to tell its answer again
+
+    @model_validator(mode="before")
+    @classmethod
+    def _alone(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"first_choice": values.get("call_id"), **values}
 
 
 class Answer(BaseModel):

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakehouse.records import Status
-from sandboxes.gateway.engine import Completion, Engine
+from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.errors import EngineRefused, EngineTrouble
-from sandboxes.gateway.facts import Conversation
 from sandboxes.gateway.recorded import Message
+from sandboxes.gateway.request import Request
+from sandboxes.gateway.tokens import Completion
 
 
 @dataclass(frozen=True)
@@ -21,33 +22,37 @@ class Reply:
     logprobs: dict[str, Any] | None = None  # with token texts, for clients that asked
 
 
-async def read(
-    engine: Engine, conversation: Conversation, prompt: list[int], completion: Completion, *, logprobs: bool
-) -> Reply:
+async def read(engine: Engine, request: Request, prompt: list[int], completion: Completion) -> Reply:
     """The reply that a completion says. EngineTrouble only where the engine is gone."""
-    message, resolved = await _parsed(engine, conversation, prompt, completion, logprobs=logprobs)
+    message, entries = await _parsed(engine, request, prompt, completion)
+    return await judged(engine, request, completion, message, entries)
+
+
+async def judged(
+    engine: Engine, request: Request, completion: Completion, message: Message | None, entries: list[Message] | None
+) -> Reply:
+    """The reply of a parsed message, `None` where there is none: text in place of calls that cannot be read, flagged."""
     malformed = message is None or not well_formed(message)
     if message is None or malformed:
-        message = {"role": "assistant", "content": await engine.detokenize(shown(completion))}
+        message = {"role": "assistant", "content": await engine.detokenize(completion.shown)}
     if isinstance(completion.stop_reason, str):
-        message = {**message, "content": before_stop(message.get("content") or "", completion.stop_reason)}
-    if conversation.tools and not message.get("tool_calls"):
+        message = before_stop(message, completion.stop_reason)
+    if request.conversation.tools and not message.get("tool_calls"):
         marker = (await engine.facts()).tool_marker
         malformed = malformed or bool(marker and marker in (message.get("content") or ""))
+    if request.single_call and message.get("tool_calls"):  # not every engine's grammar holds it to one
+        message = {**message, "tool_calls": message["tool_calls"][:1]}
+    logprobs = None if entries is None else {"content": [trimmed(one, request.top_logprobs or 0) for one in entries]}
     if completion.finish_reason == "length":
-        return Reply(message, "length", Status.TRUNCATED, resolved)
+        return Reply(message, "length", Status.TRUNCATED, logprobs)
     finish = "tool_calls" if message.get("tool_calls") else "stop"
-    return Reply(message, finish, Status.MODEL_ERROR if malformed else Status.OK, resolved)
+    return Reply(message, finish, Status.MODEL_ERROR if malformed else Status.OK, logprobs)
 
 
-def shown(completion: Completion) -> list[int]:
-    """The ids a reader sees: all but the end-of-turn token, which the engine's derender would print."""
-    return completion.token_ids[:-1] if completion.ended_turn else completion.token_ids
-
-
-def before_stop(text: str, stop: str) -> str:
-    """Text up to the stop string: the ids keep it, the client does not see it."""
-    return text.partition(stop)[0]
+def before_stop(message: Message, stop: str) -> Message:
+    """The message up to the stop string, which is in the last text it has: the ids keep it, the client does not see it."""
+    last = "content" if message.get("content") or not message.get("reasoning") else "reasoning"
+    return {**message, last: (message.get(last) or "").partition(stop)[0]}
 
 
 def well_formed(message: Message) -> bool:
@@ -62,29 +67,39 @@ def well_formed(message: Message) -> bool:
     return True
 
 
-async def _parsed(
-    engine: Engine, conversation: Conversation, prompt: list[int], completion: Completion, *, logprobs: bool
-) -> tuple[Message | None, dict[str, Any] | None]:
-    """The engine's reading of the completion, or None where its parser chokes."""
-    ids = shown(completion)
-    if not ids:  # only an end-of-turn token: derender refuses an empty list
-        return {"role": "assistant", "content": ""}, {"content": []} if logprobs else None
-    raw = completion.raw_logprobs[: len(ids)] if logprobs else None
-    try:
-        choice = await engine.derender(ids, prompt, conversation, raw)
-    except (EngineRefused, EngineTrouble):  # or the engine is gone: then the next request to it says so
-        return None, None
-    return _plain(choice["message"]), choice.get("logprobs") if logprobs else None
+def trimmed(entry: Message, top: int) -> Message:
+    """A token's log-prob with as many alternatives as the client asked for; the engine names the token itself at least."""
+    return {**entry, "top_logprobs": entry["top_logprobs"][:top]}
 
 
-def _plain(message: Message) -> Message:
+def plain(message: Message) -> Message:
     """The engine's message with the fields that say something."""
-    plain: Message = {"role": "assistant", "content": message.get("content")}
+    said: Message = {"role": "assistant", "content": message.get("content")}
     calls = message.get("tool_calls") or []
     if calls:
-        plain["tool_calls"] = [{"id": call["id"], "type": "function", "function": call["function"]} for call in calls]
+        said["tool_calls"] = [{"id": call["id"], "type": "function", "function": _function(call)} for call in calls]
     else:
-        plain["content"] = plain["content"] or ""
+        said["content"] = said["content"] or ""
     if message.get("reasoning"):
-        plain["reasoning"] = message["reasoning"]
-    return plain
+        said["reasoning"] = message["reasoning"]
+    return said
+
+
+def _function(call: Message) -> Message:
+    return {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+
+
+async def _parsed(
+    engine: Engine, request: Request, prompt: list[int], completion: Completion
+) -> tuple[Message | None, list[Message] | None]:
+    """The engine's reading of the completion, or None where its parser chokes."""
+    ids = completion.shown
+    wanted = request.top_logprobs is not None
+    if not ids:  # only an end-of-turn token: derender refuses an empty list
+        return {"role": "assistant", "content": ""}, [] if wanted else None
+    raw = completion.raw_logprobs[: len(ids)] if wanted else None
+    try:
+        choice = await engine.derender(ids, prompt, request.conversation, raw)
+    except (EngineRefused, EngineTrouble):  # or the engine is gone: then the next request to it says so
+        return None, None
+    return plain(choice["message"]), choice["logprobs"]["content"] if wanted else None

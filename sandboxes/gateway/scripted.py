@@ -1,4 +1,4 @@
-"""A scripted engine: an ASGI application with vLLM's token routes, whose replies are given. Tests need no mocks.
+"""A scripted engine: an ASGI application with vLLM's routes, whose replies are given. Tests need no mocks.
 
 Replies are assistant messages, texts, or a function of the prompt's text. A list is indexed by how many assistant turns
 the prompt holds, its last entry repeating, so that conversations may run side by side.
@@ -18,12 +18,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from sandboxes.gateway import scripted_chat
 from sandboxes.gateway import scripted_text as text
 from sandboxes.gateway.listen import serving
 
 Reply = str | Mapping[str, Any]
 Replies = Sequence[Reply] | Callable[[str], Reply]
-Failure = Literal["500", "hang", "nan", "broken", "parser"]
+Failure = Literal["500", "hang", "nan", "short", "foreign", "broken", "half", "parser"]
 
 
 class Scripted:
@@ -38,6 +39,8 @@ class Scripted:
         max_model_len: int = 16_384,
         merge: bool = False,
         strip: bool = False,
+        think: bool = False,
+        token_routes: bool = True,
         token_delay_s: float = 0.0,
         version: str = "scripted-1",
     ) -> None:
@@ -47,21 +50,23 @@ class Scripted:
         self.max_model_len = max_model_len
         self.merge = merge  # rendered text has other ids than the same text when sampled
         self.strip = strip  # the template trims earlier answers
+        self.think = think  # it has a reasoning parser, and a template that drops earlier reasoning
+        self.token_routes = token_routes  # without them only chat completions generate
         self.token_delay_s = token_delay_s
         self.version = version
         self.started = time.time()  # seconds since the epoch
         self.failures: deque[Failure] = deque()
-        self.generated = 0  # calls of generate that ran to their end
-        self.aborted = 0  # calls of generate whose client went away
+        self.generated = 0  # generations that ran to their end
+        self.aborted = 0  # generations whose client went away
+        self.asked: deque[dict[str, Any]] = deque(maxlen=256)  # bodies of the last generations
 
     def app(self) -> Starlette:
         """The ASGI application."""
-        posts = {
-            "/v1/chat/completions/render": self.render,
-            "/inference/v1/generate": self.generate,
-            "/v1/chat/completions/derender": self.derender,
-            "/detokenize": self.detokenize,
-        }
+        posts = {"/v1/chat/completions": self.chat, "/tokenize": self.tokenize, "/detokenize": self.detokenize}
+        if self.token_routes:
+            posts["/v1/chat/completions/render"] = self.render
+            posts["/inference/v1/generate"] = self.generate
+            posts["/v1/chat/completions/derender"] = self.derender
         fixed: dict[str, Callable[[], dict[str, Any]]] = {
             "/health": dict,
             "/version": lambda: {"version": self.version},
@@ -84,64 +89,117 @@ class Scripted:
         self.started, self.weight_version = time.time(), "default"
 
     async def metrics(self, _: Request) -> Response:
-        return PlainTextResponse(f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self.started}\n")
+        return PlainTextResponse(
+            f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self.started}\n"
+        )
+
+    async def tokenize(self, request: Request) -> Response:
+        body = await request.json()
+        if "messages" not in body:
+            return _refusal(400, "Field required", "messages")
+        return JSONResponse({"tokens": self._rendered(body)})
 
     async def render(self, request: Request) -> Response:
         body = await request.json()
+        refused = self._refused(body)
+        if refused:
+            return refused
+        ids = self._rendered(body)
+        kwargs = {"reasoning_parser_kwargs": {"chat_template_kwargs": body.get("chat_template_kwargs") or {}}}
+        thinking = {"reasoning_ended": False, **kwargs} if self.think else {}
+        return JSONResponse({"token_ids": ids, "sampling_params": self._sampling(body, ids), **thinking})
+
+    def _refused(self, body: dict[str, Any]) -> Response | None:
+        """What vLLM says to a chat request that it does not take."""
+        if "messages" not in body:
+            return _refusal(400, "Field required", "messages")
         if body["model"] != self.model:
             return _refusal(404, f"The model `{body['model']}` does not exist.", "model")
         if not 0 <= body.get("temperature", 1.0) <= 2:
             return _refusal(400, f"temperature must be in [0, 2], got {body['temperature']}", "temperature")
+        if len(self._rendered(body)) >= self.max_model_len:
+            return _refusal(400, f"This model's maximum context length is {self.max_model_len} tokens.", "input_tokens")
+        return _foreign(body)
+
+    def _rendered(self, body: dict[str, Any]) -> list[int]:
         closed = body.get("add_generation_prompt") is False
         ending = "open" if body.get("continue_final_message") else "closed" if closed else "prompt"
-        said = text.render(body["messages"], body.get("tools") or [], ending=ending, strip=self.strip)
-        ids = text.encode(said, merge=self.merge)
-        if len(ids) >= self.max_model_len:
-            return _refusal(400, f"This model's maximum context length is {self.max_model_len} tokens.", "input_tokens")
-        limit = body.get("max_completion_tokens") or body.get("max_tokens") or self.max_model_len - len(ids)
+        tools = body.get("tools") or []
+        said = text.render(body["messages"], tools, ending=ending, strip=self.strip, think=self.think)
+        return text.encode(said, merge=self.merge)
+
+    def _sampling(self, body: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
+        """Sampling parameters as the engine resolves them."""
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or self.max_model_len - len(prompt)
         names = ("temperature", "top_p", "seed", "stop")
         sampling = {"temperature": 1.0, "top_p": 1.0, **{name: body[name] for name in names if name in body}}
-        logprobs = body.get("top_logprobs") or 0
-        return JSONResponse(
-            {"token_ids": ids, "sampling_params": {**sampling, "max_tokens": limit, "logprobs": logprobs}}
-        )
+        grammar = _grammar(body)
+        if grammar:
+            sampling["structured_outputs"] = grammar
+        return {**sampling, "max_tokens": limit, "logprobs": body.get("top_logprobs") or 0}
 
     async def generate(self, request: Request) -> Response:
         body = await request.json()
-        failure = self._failure("500", "hang", "nan", "broken")
+        if "token_ids" not in body:
+            return _refusal(400, "Field required", "token_ids")
+        refused = _foreign(body["sampling_params"])
+        if refused:
+            return refused
+        return await self._generated(request, body, body["token_ids"], body["sampling_params"])
+
+    async def chat(self, request: Request) -> Response:
+        body = await request.json()
+        refused = self._refused(body)
+        if refused:
+            return refused
+        prompt = self._rendered(body)
+        said = scripted_chat.Said(body, prompt, tools=_takes_tools(body), think=self.think)
+        return await self._generated(request, body, prompt, self._sampling(body, prompt), said)
+
+    async def _generated(
+        self,
+        request: Request,
+        body: dict[str, Any],
+        prompt: list[int],
+        sampling: dict[str, Any],
+        said: scripted_chat.Said | None = None,
+    ) -> Response:
+        """A generation, told in ids or, by `said`, as a chat completion."""
+        self.asked.append(body)
+        failure = self._failure("500", "hang", "nan", "short", "foreign", "broken", "half")
         if failure == "500":
             return _refusal(500, "EngineDeadError: scripted", None)
         if failure == "hang":
             await _gone(request)
-        ids, finish, stop = self._sample(body["token_ids"], body["sampling_params"])
-        choice = self._choice(ids, finish, stop, nan=failure == "nan")
+        ids, finish, stop = self._sample(prompt, sampling)
+        choice = self._choice(ids, finish, stop, failure=failure)
         if body.get("stream"):
-            return StreamingResponse(self._stream(choice, broken=failure == "broken"), media_type="text/event-stream")
+            return StreamingResponse(self._stream(choice, failure, said), media_type="text/event-stream")
         gone = asyncio.create_task(_gone(request))
         await asyncio.wait([gone], timeout=self.token_delay_s * len(ids))
         if gone.done():
             self.aborted += 1
         gone.cancel()
         self.generated += 1
-        # json.dumps writes NaN as the engine's own encoder would not; the gateway must cope with both.
-        return Response(json.dumps({"request_id": "scripted", "choices": [choice]}), media_type="application/json")
+        answer = said.whole(choice) if said else {"request_id": "scripted", "choices": [choice]}
+        whole = json.dumps(answer)  # writes NaN as the engine's own encoder would not; the gateway must cope with both
+        return Response(whole[: len(whole) // 2] if failure == "half" else whole, media_type="application/json")
 
     async def derender(self, request: Request) -> Response:
         body = await request.json()
-        tools = bool(body["chat_request"].get("tools")) and body["chat_request"].get("tool_choice") != "none"
+        if "chat_request" not in body:
+            return _refusal(400, "Field required", "generate_response")
+        tools = _takes_tools(body["chat_request"])
         if self._failure("parser"):
             return _refusal(500, "the parser failed: scripted", None)
         if body.get("stream"):
-            return JSONResponse(_derender_step(body, tools=tools))
+            return JSONResponse(_derender_step(body, tools=tools, think=self.think))
         choice = body["generate_response"]["choices"][0]
         if not choice["token_ids"]:
             return _refusal(400, "choice 0 has empty or null token_ids", None)
-        message = text.parse(text.decode(choice["token_ids"]), tools=tools)
+        message = text.parse(text.decode(choice["token_ids"]).rstrip("\ufffd"), tools=tools, think=self.think)
         entries = (choice.get("logprobs") or {}).get("content")
-        named = entries and [
-            {"token": text.decode([one["token_id"]]), "logprob": one["logprob"], "bytes": None, "top_logprobs": []}
-            for one in entries
-        ]
+        named = entries and scripted_chat.named(entries)
         return JSONResponse({"choices": [{"index": 0, "message": message, "logprobs": named and {"content": named}}]})
 
     async def detokenize(self, request: Request) -> Response:
@@ -159,7 +217,8 @@ class Scripted:
             reply = self.replies[min(prompt.count("<|im_start|>assistant") - 1, len(self.replies) - 1)]
         if not isinstance(reply, str):
             calls = "".join(text.called(call["function"]) for call in reply.get("tool_calls") or [])
-            reply = (reply.get("content") or "") + calls
+            thought = f"<think>{reply['reasoning']}</think>" if reply.get("reasoning") else ""
+            reply = thought + (reply.get("content") or "") + calls
         limit = min(sampling["max_tokens"], self.max_model_len - len(prompt_ids))
         for stop in sampling.get("stop") or []:
             if stop in reply:
@@ -167,12 +226,18 @@ class Scripted:
         ids = [*text.encode(reply, merge=False), text.END]
         return (ids, "stop", None) if len(ids) <= limit else (ids[:limit], "length", None)
 
-    def _choice(self, ids: list[int], finish: str, stop: str | None, *, nan: bool) -> dict[str, Any]:
-        values = [math.nan if nan and at == 0 else -0.5 - (one % 16) / 64 for at, one in enumerate(ids)]
+    def _choice(
+        self, ids: list[int], finish: str, stop: str | None, *, failure: Failure | None = None
+    ) -> dict[str, Any]:
+        if failure == "foreign":
+            ids = [text.VOCABULARY + 7, *ids[1:]]
+        values = [math.nan if failure == "nan" and at == 0 else -0.5 - (one % 16) / 64 for at, one in enumerate(ids)]
         content = [
-            {"token_id": one, "logprob": value, "rank": 1, "top_logprobs": []}
+            {"token_id": one, "logprob": value, "rank": 1, "top_logprobs": [_alternative(one, value)]}
             for one, value in zip(ids, values, strict=True)
         ]
+        if failure == "short":
+            content = content[:-1]
         spans = [{"version": self.weight_version, "start": 0, "end": len(ids)}]
         return {
             "index": 0,
@@ -183,7 +248,9 @@ class Scripted:
             "logprobs": {"content": content},
         }
 
-    async def _stream(self, choice: dict[str, Any], *, broken: bool) -> AsyncIterator[str]:
+    async def _stream(
+        self, choice: dict[str, Any], failure: Failure | None, said: scripted_chat.Said | None
+    ) -> AsyncIterator[str]:
         ids, content = choice["token_ids"], choice["logprobs"]["content"]
         done = False
         try:
@@ -192,15 +259,17 @@ class Scripted:
                 step: dict[str, Any] = {
                     "index": 0,
                     "token_ids": [one],
-                    "logprobs": {"content": [content[at]]},
+                    "logprobs": {"content": content[at : at + 1]},
                     "finish_reason": None,
                 }
-                if broken and at == len(ids) // 2:
+                if failure == "broken" and at == len(ids) // 2:
                     yield f"data: {json.dumps({'error': {'message': 'scripted break', 'code': 500}})}\n\n"
+                    return
+                if failure == "half" and at == len(ids) // 2:
                     return
                 if at == len(ids) - 1:
                     step |= {name: choice[name] for name in ("finish_reason", "stop_reason", "weight_versions")}
-                yield f"data: {json.dumps({'choices': [step]})}\n\n"
+                yield f"data: {json.dumps(said.chunk(step) if said else {'choices': [step]})}\n\n"
             done = True
             self.generated += 1
             yield "data: [DONE]\n\n"
@@ -221,20 +290,45 @@ async def serve(replies: Replies, *, model: str = "scripted") -> AsyncIterator[s
         yield url
 
 
-def _derender_step(body: dict[str, Any], *, tools: bool) -> dict[str, Any]:
-    """Content that can be shown: nothing from the first tool call on, and no half of a UTF-8 character or marker."""
-    state = body.get("stream_state") or {"output_token_ids": [], "shown": 0}
+def _derender_step(body: dict[str, Any], *, tools: bool, think: bool) -> dict[str, Any]:
+    """Reasoning and content that can be shown, and how much of each has been."""
+    state = body.get("stream_state") or {"output_token_ids": [], "reasoning": 0, "content": 0}
     ids = state["output_token_ids"] + [
         one for choice in body["generate_chunk"]["choices"] for one in choice["token_ids"]
     ]
-    said = text.decode(ids).rstrip("\ufffd")
-    if tools:
-        said = said.partition("<tool_call>")[0]
-    delta = {"content": said[state["shown"] :] or None}
+    said = scripted_chat.showable(ids, tools=tools, think=think)
+    delta = {kind: text[state[kind] :] or None for kind, text in said.items()}
     return {
         "chunk": {"choices": [{"index": 0, "delta": delta}]},
-        "stream_state": {"output_token_ids": ids, "shown": len(said)},
+        "stream_state": {"output_token_ids": ids, **{kind: len(text) for kind, text in said.items()}},
     }
+
+
+def _takes_tools(body: dict[str, Any]) -> bool:
+    return bool(body.get("tools")) and body.get("tool_choice") != "none"
+
+
+def _grammar(body: dict[str, Any]) -> dict[str, Any] | None:
+    """The constraint that vLLM makes of a request; replies are given, so that nothing follows it here."""
+    choice, wanted = body.get("tool_choice"), body.get("response_format")
+    if _takes_tools(body) and (choice not in ("auto", None) or body.get("parallel_tool_calls") is False):
+        return {"json": None, "structural_tag": json.dumps({"choice": choice, "tools": len(body["tools"])})}
+    if wanted and wanted["type"] == "json_object":
+        return {"json": None, "json_object": True}
+    return {"json": wanted["json_schema"]["schema"]} if wanted and wanted["type"] == "json_schema" else None
+
+
+def _alternative(token_id: int, logprob: float) -> dict[str, Any]:
+    return {"token_id": token_id, "logprob": logprob, "rank": 1}
+
+
+def _foreign(sampling: dict[str, Any]) -> Response | None:
+    """vLLM's refusal of a token id that it does not have; nothing else it says tells its vocabulary."""
+    outside = [one for one in sampling.get("logit_bias") or {} if int(one) >= text.VOCABULARY]
+    if not outside:
+        return None
+    said = f"token_id(s) {outside} in logit_bias contain out-of-vocab token ids. Vocabulary size: {text.VOCABULARY}"
+    return _refusal(400, said, "logit_bias")
 
 
 async def _gone(request: Request) -> None:

@@ -6,11 +6,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-SPECIAL = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
+SPECIAL = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>")
 # Ids 0 to 255 are bytes, then the special tokens, then merged words: a canonical encoding uses the words, a scripted
 # policy never does, so that sampled ids and rendered ids differ while the text is the same.
 WORDS = (b"the ", b"search", b"answer", b"name", b"arguments", b"hello", b"\n\n")
 END = 257
+FIRST_WORD = 256 + len(SPECIAL)
+VOCABULARY = FIRST_WORD + len(WORDS)
 _SPLIT = re.compile("|".join(re.escape(token) for token in SPECIAL).join("()"))
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
@@ -28,40 +30,54 @@ def _encode_bytes(raw: bytes, *, merge: bool) -> list[int]:
     at = 0
     while at < len(raw):
         word = next((word for word in WORDS if merge and raw.startswith(word, at)), None)
-        ids.append(260 + WORDS.index(word) if word else raw[at])
+        ids.append(FIRST_WORD + WORDS.index(word) if word else raw[at])
         at += len(word) if word else 1
     return ids
 
 
 def decode(token_ids: Sequence[int]) -> str:
-    """Text; bytes that are no UTF-8 become the replacement character."""
-    pieces = [
-        bytes([one]) if one < 256 else SPECIAL[one - 256].encode() if one < 260 else WORDS[one - 260]
-        for one in token_ids
-    ]
-    return b"".join(pieces).decode(errors="replace")
+    """Text; bytes that are no UTF-8 become the replacement character, ids outside the vocabulary nothing."""
+    return b"".join(map(_piece, token_ids)).decode(errors="replace")
+
+
+def _piece(one: int) -> bytes:
+    if one < 256:
+        return bytes([one])
+    if one < FIRST_WORD:
+        return SPECIAL[one - 256].encode()
+    return WORDS[one - FIRST_WORD] if one < VOCABULARY else b""
 
 
 def render(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, ending: str, strip: bool
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    ending: str,
+    strip: bool = False,
+    think: bool = False,
 ) -> str:
-    """The prompt text. `ending`: "prompt", "closed" or "open"; `strip` makes a template that trims earlier answers."""
+    """The prompt text. `ending`: "prompt", "closed" or "open". `strip` makes a template that trims earlier answers,
+    `think` one that shows an answer's reasoning only until the user speaks again, as Qwen3's does."""
     head = [dict(messages[0])] if messages[0]["role"] == "system" else []
     turns = list(messages[len(head) :])
     if tools:
         names = "Tools: " + ", ".join(tool["function"]["name"] for tool in tools)
         head = [{"role": "system", "content": "\n".join([*(one["content"] for one in head), names])}]
-    text = "".join(f"<|im_start|>{turn['role']}\n{_said(turn, strip=strip)}<|im_end|>\n" for turn in [*head, *turns])
+    asked = max((at for at, turn in enumerate(turns) if turn["role"] == "user"), default=-1)
+    said = [_said(turn, strip=strip, think=think and at > asked) for at, turn in enumerate(turns)]
+    shown = [*((turn, turn["content"]) for turn in head), *zip(turns, said, strict=True)]
+    text = "".join(f"<|im_start|>{turn['role']}\n{content}<|im_end|>\n" for turn, content in shown)
     if ending == "open":
         return text.removesuffix("<|im_end|>\n")
     return text + "<|im_start|>assistant\n" if ending == "prompt" else text
 
 
-def _said(turn: Mapping[str, Any], *, strip: bool) -> str:
+def _said(turn: Mapping[str, Any], *, strip: bool, think: bool) -> str:
     content = turn.get("content") or ""
     if turn["role"] == "assistant" and strip:
         content = content.strip()
-    return content + "".join(called(call["function"]) for call in turn.get("tool_calls") or [])
+    thought = f"<think>{turn['reasoning']}</think>" if think and turn.get("reasoning") else ""
+    return thought + content + "".join(called(call["function"]) for call in turn.get("tool_calls") or [])
 
 
 def called(function: Mapping[str, Any]) -> str:
@@ -70,9 +86,10 @@ def called(function: Mapping[str, Any]) -> str:
     return f'<tool_call>\n{{"name": "{function["name"]}", "arguments": {arguments}}}\n</tool_call>'
 
 
-def parse(text: str, *, tools: bool) -> dict[str, Any]:
+def parse(text: str, *, tools: bool, think: bool = False) -> dict[str, Any]:
     """An assistant message; tool calls that cannot be read stay text, as the engine's hermes parser leaves them."""
-    plain: dict[str, Any] = {"role": "assistant", "content": text}
+    reasoning, text = thought(text) if think else ("", text)
+    plain: dict[str, Any] = {"role": "assistant", "content": text, **({"reasoning": reasoning} if reasoning else {})}
     found = _CALL.findall(text) if tools else []
     try:
         read = [json.loads(one) for one in found]
@@ -84,4 +101,12 @@ def parse(text: str, *, tools: bool) -> dict[str, Any]:
     if not functions:
         return plain
     calls = [{"id": f"call-{secrets.token_hex(6)}", "type": "function", "function": one} for one in functions]
-    return {"role": "assistant", "content": text.partition("<tool_call>")[0] or None, "tool_calls": calls}
+    return {**plain, "content": text.partition("<tool_call>")[0] or None, "tool_calls": calls}
+
+
+def thought(text: str) -> tuple[str, str]:
+    """Reasoning and the rest. What begins with the marker and does not end is reasoning all through."""
+    if not text.startswith("<think>"):
+        return "", text
+    reasoning, _, rest = text.removeprefix("<think>").partition("</think>")
+    return reasoning, rest

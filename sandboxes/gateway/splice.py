@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sandboxes.gateway.engine import Engine
-from sandboxes.gateway.facts import Conversation, Rendered
+from sandboxes.gateway.facts import Conversation, Rendered, Route
 from sandboxes.gateway.recorded import Message, Recorded, prefix_digests
+
+HALF = "\ufffd"  # what bytes that are no whole character are shown as
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Prompt:
 
     token_ids: list[int]
     rendered: Rendered  # the engine's own ids for the conversation, and the sampling parameters as it resolved them
+    route: Route
     retokenised: bool = False
 
 
@@ -29,19 +32,20 @@ async def build(
 ) -> Prompt:
     """The prompt of `conversation`; `recorded`: digest of a conversation with its answer -> the call."""
     rendered = await engine.render(conversation, sampling)
+    route = await engine.route()
     digests = prefix_digests(conversation.messages, conversation.tools, conversation.template_kwargs)
     turns = next((n for n in range(len(digests) - 1, 0, -1) if digests[n] in recorded), None)
     if turns is None:
-        return Prompt(rendered.token_ids, rendered)
+        return Prompt(rendered.token_ids, rendered, route)
     call = recorded[digests[turns]]
-    if (
-        rendered.token_ids[: len(call.all_token_ids)] == call.all_token_ids
-    ):  # the text tokenises as it was sampled: nothing to splice
-        return Prompt(rendered.token_ids, rendered)
+    if rendered.token_ids[: len(call.all_token_ids)] == call.all_token_ids:
+        return Prompt(rendered.token_ids, rendered, route)  # the text tokenises as it was sampled: nothing to splice
+    if route == "chat":  # the engine renders by itself: it cannot be given ids
+        return Prompt(rendered.token_ids, rendered, route, retokenised=True)
     spliced = await _splice(engine, conversation, turns, call, rendered.token_ids)
     if spliced is None:
-        return Prompt(rendered.token_ids, rendered, retokenised=True)
-    return Prompt(spliced, rendered)
+        return Prompt(rendered.token_ids, rendered, route, retokenised=True)
+    return Prompt(spliced, rendered, route)
 
 
 async def _splice(
@@ -57,7 +61,12 @@ async def _splice(
         return None
     spliced = call.all_token_ids + tail + rendered[len(upto) :]
     said, meant = await asyncio.gather(engine.detokenize(spliced), engine.detokenize(rendered))
-    return spliced if said == meant else None
+    return spliced if _whole(said) == _whole(meant) else None
+
+
+def _whole(text: str) -> str:
+    """Text without halves of characters: a turn that was cut in one keeps it in its ids, but no message has it."""
+    return text.replace(HALF, "")
 
 
 async def _turn_end(engine: Engine, known: Conversation, call: Recorded, upto: list[int]) -> list[int] | None:

@@ -8,15 +8,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandboxes.gateway.calls import Part, Request
 from sandboxes.gateway.dialects.base import Asked
 from sandboxes.gateway.dialects.wire import check_model, decode, event, origin
+from sandboxes.gateway.endpoints import ErrorBody
 from sandboxes.gateway.errors import BadRequest, GatewayError
 from sandboxes.gateway.facts import Conversation
 from sandboxes.gateway.recorded import Message, Recorded
-from sandboxes.gateway.endpoints import ErrorBody
+from sandboxes.gateway.request import Kind, Part, Request
 from sandboxes.gateway.sessions import Session
 
+FIELDS: dict[Kind, str] = {"reasoning": "reasoning_content", "content": "content"}  # in the order they are said
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs",
@@ -35,6 +36,7 @@ class CalledFunction(BaseModel):
 
     name: str = Field(min_length=1)
     arguments: str
+    parsed_arguments: Any = None  # OpenAI's stream and parse helpers send back what they read out of `arguments`
 
 
 class ToolCall(BaseModel):
@@ -60,7 +62,8 @@ class ChatMessage(BaseModel):
     audio: None = None
     function_call: None = None
     annotations: list[None] | None = Field(default=None, max_length=0)
-    reasoning: str | None = None  # echoed; templates decide about reasoning, not clients
+    parsed: Any = None  # as `parsed_arguments`, of the content
+    reasoning: str | None = None  # as an answer of ours or of vLLM names it; the template decides whether it is shown
     reasoning_content: str | None = None
 
     def plain(self) -> Message:
@@ -72,7 +75,12 @@ class ChatMessage(BaseModel):
         if self.tool_call_id is not None:
             message["tool_call_id"] = self.tool_call_id
         if self.tool_calls:
-            message["tool_calls"] = [call.model_dump(exclude={"index"}) for call in self.tool_calls]
+            message["tool_calls"] = [
+                call.model_dump(exclude={"index": True, "function": {"parsed_arguments"}}) for call in self.tool_calls
+            ]
+        reasoning = self.reasoning_content or self.reasoning
+        if reasoning and self.role == "assistant":
+            message["reasoning"] = reasoning
         return message
 
 
@@ -82,7 +90,7 @@ class FunctionSchema(BaseModel):
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: Literal[False] | None = None
+    strict: bool | None = None
 
 
 class Tool(BaseModel):
@@ -90,6 +98,21 @@ class Tool(BaseModel):
 
     type: Literal["function"]
     function: FunctionSchema
+
+
+class FunctionName(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1)
+
+
+class NamedTool(BaseModel):
+    """The one function that must be called."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["function"]
+    function: FunctionName
 
 
 class StreamOptions(BaseModel):
@@ -104,6 +127,30 @@ class TextFormat(BaseModel):
     type: Literal["text"]
 
 
+class JsonFormat(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["json_object"]
+
+
+class JsonSchema(BaseModel):
+    """A schema with its name. `strict` changes nothing: the engine's grammar always holds the answer to the schema."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1)
+    description: str | None = None
+    body: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class SchemaFormat(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
 class ChatRequest(BaseModel):
     """The parameters that are served. Bounds of sampling parameters are the engine's to check."""
 
@@ -112,8 +159,8 @@ class ChatRequest(BaseModel):
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
     tools: list[Tool] = []
-    tool_choice: Literal["auto", "none"] | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -125,10 +172,10 @@ class ChatRequest(BaseModel):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     stop: str | list[str] | None = None
-    n: Literal[1] | None = None
+    n: int | None = Field(default=None, ge=1, le=128)
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    response_format: TextFormat | None = None
+    response_format: TextFormat | JsonFormat | SchemaFormat | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     chat_template_kwargs: dict[str, Any] = {}
@@ -152,19 +199,19 @@ class Chat:
         conversation = Conversation(
             [message.plain() for message in body.messages],
             [tool.model_dump(exclude_none=True) for tool in body.tools],
-            body.tool_choice or "auto",
+            body.tool_choice.model_dump() if isinstance(body.tool_choice, NamedTool) else body.tool_choice or "auto",
             body.chat_template_kwargs,
         )
         stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
-        sampling = {name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None}
         request = Request(
             conversation,
-            {**sampling, "stop": stop} if stop else sampling,
+            _sampling(body, stop),
             **origin(raw, headers),
             stream=bool(body.stream),
             demonstration=_assistant(body.demonstration),
             logprobs=bool(body.logprobs),
             stop=stop,
+            n=body.n or 1,
         )
         include_usage = bool(body.stream_options and body.stream_options.include_usage)
         return Asked(
@@ -183,12 +230,14 @@ def completion(calls: Sequence[Recorded], model: str) -> dict[str, Any]:
     choices = []
     for index, call in enumerate(calls):
         assert call.answer is not None
+        assert call.answer.message is not None
         choices.append(
             {
                 "index": index,
-                "message": call.answer.message,
+                "message": _told(call.answer.message),
                 "finish_reason": call.answer.finish_reason,
                 "logprobs": call.answer.client_logprobs,
+                **_rewardable(call, calls),
             }
         )
     return {**_head(calls[0], "chat.completion", model), "choices": choices, "usage": usage(calls)}
@@ -210,21 +259,26 @@ class Chunks:
     def __init__(self, call: Recorded, model: str, *, include_usage: bool) -> None:
         self._head = _head(call, "chat.completion.chunk", model)
         self._include_usage = include_usage
-        self._sent: dict[int, int] = {}  # by choice, in characters; a choice that is in here has its role
+        # By choice: characters of each kind of text, and log-probs. A choice that is in here has its role.
+        self._sent: dict[int, dict[Kind, int]] = {}
+        self._sent_logprobs: dict[int, int] = {}
 
     def first(self) -> Iterator[bytes]:
         """Nothing: the role comes with the first delta."""
         yield from ()
 
     def part(self, part: Part) -> Iterator[bytes]:
-        """A part of the content."""
-        yield self._delta(part.choice, {"content": part.text})
-        self._sent[part.choice] += len(part.text)
+        """A part of the reasoning or of the content."""
+        delta = {FIELDS[part.kind]: part.text} if part.text else {}
+        logprobs = {"content": list(part.logprobs)} if part.logprobs else None
+        yield self._delta(part.choice, delta, logprobs=logprobs)
+        self._sent[part.choice][part.kind] += len(part.text)
+        self._sent_logprobs[part.choice] += len(part.logprobs)
 
     def last(self, calls: Sequence[Recorded]) -> Iterator[bytes]:
         """Everything after the streamed parts: the whole answer, where it is given again out of the journal."""
         for index, call in enumerate(calls):
-            yield from self._rest(index, call)
+            yield from self._rest(index, call, calls)
         if self._include_usage:
             yield event({**self._head, "choices": [], "usage": usage(calls)})
         yield b"data: [DONE]\n\n"
@@ -233,13 +287,14 @@ class Chunks:
         """An error after the stream began."""
         yield event(error.body)
 
-    def _rest(self, choice: int, call: Recorded) -> Iterator[bytes]:
+    def _rest(self, choice: int, call: Recorded, calls: Sequence[Recorded]) -> Iterator[bytes]:
         answer = call.answer
         assert answer is not None
         assert answer.message is not None
-        rest = (answer.message.get("content") or "")[self._sent.get(choice, 0) :]
-        if rest:
-            yield from self.part(Part(rest, choice))
+        for kind in FIELDS:
+            rest = (answer.message.get(kind) or "")[self._sent.get(choice, {}).get(kind, 0) :]
+            if rest:
+                yield from self.part(Part(rest, choice, kind))
         for index, tool_call in enumerate(answer.message.get("tool_calls") or []):
             name, arguments = tool_call["function"]["name"], tool_call["function"]["arguments"]
             opened = {
@@ -250,23 +305,53 @@ class Chunks:
             }
             yield self._delta(choice, {"tool_calls": [opened]})
             yield self._delta(choice, {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]})
-        if answer.client_logprobs is not None:
-            yield self._delta(choice, {}, logprobs=answer.client_logprobs)
-        yield self._delta(choice, {}, finish_reason=answer.finish_reason)
+        logprobs = ((answer.client_logprobs or {}).get("content") or [])[self._sent_logprobs.get(choice, 0) :]
+        if logprobs:
+            yield from self.part(Part("", choice, logprobs=tuple(logprobs)))
+        yield self._delta(choice, {}, finish_reason=answer.finish_reason, **_rewardable(call, calls))
 
     def _delta(
-        self, choice: int, delta: Message, *, finish_reason: str | None = None, logprobs: Message | None = None
+        self,
+        choice: int,
+        delta: Message,
+        *,
+        finish_reason: str | None = None,
+        logprobs: Message | None = None,
+        **more: str,
     ) -> bytes:
         if choice not in self._sent:
             delta = {"role": "assistant", **delta}
-            self._sent[choice] = 0
-        told = {"index": choice, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
+            self._sent[choice] = dict.fromkeys(FIELDS, 0)
+            self._sent_logprobs[choice] = 0
+        told = {"index": choice, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs, **more}
         return event({**self._head, "choices": [told], **({"usage": None} if self._include_usage else {})})
 
 
 def _head(call: Recorded, kind: str, model: str) -> dict[str, Any]:
     created = int(call.intent.started_at.timestamp())
     return {"id": call.intent.call_id, "object": kind, "created": created, "model": model}
+
+
+def _sampling(body: ChatRequest, stop: list[str]) -> dict[str, Any]:
+    """What the client set, in the engine's names, which are OpenAI's."""
+    sampling = {name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None}
+    if stop:
+        sampling["stop"] = stop
+    if body.response_format is not None and body.response_format.type != "text":
+        sampling["response_format"] = body.response_format.model_dump(by_alias=True, exclude_none=True)
+    if body.parallel_tool_calls is not None and body.tools:
+        sampling["parallel_tool_calls"] = body.parallel_tool_calls
+    return sampling
+
+
+def _told(message: Message) -> Message:
+    """A message in the names that clients know."""
+    return {FIELDS["reasoning"] if name == "reasoning" else name: value for name, value in message.items()}
+
+
+def _rewardable(call: Recorded, calls: Sequence[Recorded]) -> dict[str, str]:
+    """The id a choice is rewarded by: the answer's own names the first choice only."""
+    return {"call_id": call.intent.call_id} if len(calls) > 1 else {}
 
 
 def _assistant(message: ChatMessage | None) -> Message | None:

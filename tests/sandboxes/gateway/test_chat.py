@@ -120,11 +120,15 @@ async def test_a_stop_string_ends_the_text_but_stays_in_the_tokens(start, stream
 
 REFUSED = [
     ({"frobnicate": 1}, "frobnicate"),
-    ({"n": 2}, "n"),
+    ({"n": 0}, "n"),
+    ({"n": 129}, "n"),
     ({"logit_bias": {"1": 2}}, "logit_bias"),
-    ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    ({"response_format": {"type": "grammar"}}, "response_format"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format"),
     ({"tool_choice": "required"}, "tool_choice"),
-    ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+    ({"tool_choice": "always"}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "fly"}}}, "tool_choice"),
+    ({"parallel_tool_calls": "maybe"}, "parallel_tool_calls"),
     ({"stream_options": {"nope": 1}}, "stream_options.nope"),
     ({"messages": [{"role": "user", "content": "x", "colour": 1}]}, "messages.0.colour"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "image_url"),

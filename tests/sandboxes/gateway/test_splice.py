@@ -96,4 +96,4 @@ async def test_other_tools_are_another_conversation(start, tools):
         messages = [USER, answer.choices[0].message.model_dump(exclude_none=True), MORE]
         await client.chat.completions.create(model=stack.model, messages=messages, tools=tools)
         rows = await stack.rows(session)
-        assert (rows[1].parent_call_id, rows[1].segment, rows[1].fork_reason) == (None, 1, "subagent")
+        assert (rows[1].parent_call_id, rows[1].segment, rows[1].fork_reason) == (None, 1, "other")
