@@ -7,6 +7,7 @@ Every write is one small transaction (about 50 microseconds) away from the event
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
@@ -33,6 +34,9 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The file holds conversations: nobody but its owner may read it.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self.timed: Callable[[float], object] = lambda _seconds: (
+            None
+        )  # told how long each piece of work took, queueing included
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._db = self._thread.submit(self._open, path).result()
 
@@ -45,7 +49,11 @@ class Journal:
 
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         # Shielded: a call that is cancelled meanwhile must not take back what was handed over.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work, self._db))
+        began = time.monotonic()
+        try:
+            return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work, self._db))
+        finally:
+            self.timed(time.monotonic() - began)
 
     async def _write(self, statement: str, *values: Any) -> None:
         changed = await self._run(lambda db: db.execute(statement, values).rowcount)

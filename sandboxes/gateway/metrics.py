@@ -8,6 +8,7 @@ import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -32,7 +33,9 @@ class Metrics:
         def histogram(name: str, text: str, buckets: Iterable[float], *labels: str) -> Histogram:
             return Histogram(f"lakeloop_gateway_{name}", text, labels, buckets=tuple(buckets), registry=registry)
 
-        def gauge(name: str, text: str, *labels: str, mode: str = "livesum") -> Gauge:
+        def gauge(
+            name: str, text: str, *labels: str, mode: Literal["livesum", "livemin", "livemax"] = "livesum"
+        ) -> Gauge:
             return Gauge(f"lakeloop_gateway_{name}", text, labels, registry=registry, multiprocess_mode=mode)
 
         # http_status 499: the client went away. outcome: the failure taxonomy, or `refused` before the call began.
@@ -47,7 +50,7 @@ class Metrics:
             "first_token_seconds", "From request to first content, streams only", CALL_S, "dialect"
         )
         self.own = histogram("own_seconds", "A call's time less its waiting for the engine", OWN_S, "dialect")
-        self.journal = histogram("journal_seconds", "One journal write, queueing included", OWN_S)
+        self.journal = histogram("journal_seconds", "One piece of journal work, queueing included", OWN_S)
         self.sessions = counter("sessions", "What became of sessions", "event")
         self.open_sessions = gauge("open_sessions", "Sessions that are open")
         self.running_calls = gauge("running_calls", "Calls that are running")
@@ -88,5 +91,5 @@ class Metrics:
         if not os.environ.get(SHARED):
             return generate_latest(self._registry)
         everybody = CollectorRegistry()
-        MultiProcessCollector(everybody)
+        MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
         return generate_latest(everybody)

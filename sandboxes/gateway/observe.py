@@ -35,6 +35,12 @@ class Observer:
         """A request for a call has arrived. To be called in the request's own task."""
         return Seen(self, dialect, headers)
 
+    def session_event(self, event: str, session: Session) -> None:
+        """What became of a session, for the log and the counters."""
+        self.metrics.sessions.labels(event).inc()
+        facts = {"session_id": session.session_id, "mode": session.row.mode, "calls": len(session.calls)}
+        log.info("session %s", event, extra={"facts": facts})
+
     async def idle(self, deadline_s: float) -> int:
         """Wait until no call runs; returns how many still do at the deadline."""
         if self.running:

@@ -5,6 +5,7 @@ import hmac
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -107,9 +108,11 @@ class Sessions:
         max_mask_fraction: float = 1.0,
         model_rewards: bool = False,
         share: Share = ALONE,
+        tell: Callable[[str, Session], None] = lambda _event, _session: None,
     ) -> None:
         self._journal = journal
         self._share = share
+        self._tell = tell  # of what becomes of a session: started, restored, rewarded, masked, ended, sealed
         self._max_open = max_open
         self._idle_s = idle_s
         self._model_scopes = "model reward" if model_rewards else "model"
@@ -142,6 +145,7 @@ class Sessions:
             session = await self._load(row)
             await self._close_dead(session)
             self._admit(session, await self._journal.keys(row.session_id))
+            self._tell("restored", session)
         return len(self._open)
 
     def grant(self) -> int:
@@ -191,6 +195,7 @@ class Sessions:
         except JournalError as error:
             self._forget(session)
             raise JournalTrouble(f"the journal cannot be written, so nothing would be recorded: {error}") from error
+        self._tell("started", session)
         return session, model_key, reward_key
 
     async def end(self, session: Session, reason: str) -> None:
@@ -207,6 +212,7 @@ class Sessions:
             await self._journal.end_session(session.session_id, reason, session.masked)
         except JournalError as error:
             await self.mask(session, f"journal: {error}")
+        self._tell("ended", session)
         exact, dispatched = self._past
         self._past = (exact + (0 if session.masked else session.exact), dispatched + len(session.calls))
         await self.stop.note(session.session_id, session.lost)
@@ -226,6 +232,7 @@ class Sessions:
         except JournalError as error:
             raise JournalTrouble(f"the journal cannot be written, the session is not sealed: {error}") from error
         session.state = "sealed"
+        self._tell("sealed", session)
         self._forget(session)
 
     async def settle(self, session: Session) -> None:
@@ -236,7 +243,9 @@ class Sessions:
     async def mask(self, session: Session, reason: str) -> None:
         """Nothing of this session may be trained on: something could not be recorded. The agent goes on."""
         log.error("session %s is masked: %s", session.session_id, reason)
-        session.masked = session.masked or reason
+        if session.masked is None:
+            session.masked = reason
+            self._tell("masked", session)
         await self.stop.note(session.session_id, session.masked)
         try:
             await self._journal.mask(session.session_id, session.masked)
@@ -261,6 +270,7 @@ class Sessions:
         except JournalError as error:
             raise JournalTrouble(f"the journal cannot be written, the reward is not kept: {error}") from error
         session.rewards.append(row)
+        self._tell("rewarded", session)
 
     async def rotate_key(self, session: Session, scope: str, life_s: float | None) -> str:
         """A new key of this kind ("model" or "reward"); the old one stops working at once."""
