@@ -1,52 +1,46 @@
-"""Credit follows the tree, never time."""
+"""Which rows an export has."""
 
 from datetime import UTC, datetime
 
-import pytest
-
 from lakehouse.records import Status
-from sandboxes.gateway.export import credits, trajectories
-from sandboxes.gateway.journal import SessionRow
+from sandboxes.gateway.export import trajectories
 from sandboxes.gateway.recorded import Answer, Intent, Recorded
+from sandboxes.gateway.schema import SessionRow
 from sandboxes.gateway.sessions import Session
 
+ROW = SessionRow(
+    n=1, session_id="s-1", task_id="s", mode="policy", engine_version="", template_digest="",
+    started_at=datetime.now(UTC).isoformat(),
+)  # fmt: skip
 
-def tree(parents, prompts=None):
-    """Calls c0, c1, ... with the given parents' numbers."""
-    calls = []
+
+def session(parents, prompts):
+    """A session of answered calls c0, c1, ... with the given parents' numbers and prompts."""
+    made = Session(ROW, "ended", None, None)
     for n, parent in enumerate(parents):
         intent = Intent(
-            call_id=f"c{n}", call_index=n, parent_call_id=None if parent is None else f"c{parent}", segment=0,
-            fork_reason=None, body_digest="", idempotency_key=None, messages=[], tools=[], template_kwargs={}, sampling={},
-            prompt_token_ids=[prompts[n] if prompts else n], token_route="generate", template_digest="", engine_version="",
+            call_id=f"c{n}", call_index=n, first_choice=f"c{n}", parent_call_id=None if parent is None else f"c{parent}",
+            segment=0, fork_reason=None, body_digest="", idempotency_key=None, messages=[], tools=[], template_kwargs={},
+            sampling={}, prompt_token_ids=prompts[n], token_route="generate", template_digest="", engine_version="",
             started_at=datetime.now(UTC),
         )  # fmt: skip
-        calls.append(Recorded(intent, Answer(status=Status.OK, message={"role": "assistant", "content": ""})))
-    return calls
+        made.calls.append(Recorded(intent, Answer(status=Status.OK, message={"role": "assistant", "content": ""})))
+    return made
 
 
-def test_a_chain_is_discounted_from_its_end():
-    assert credits(tree([None, 0, 1]), {"c2": 1.0}, 0.5) == pytest.approx({"c2": 1.0, "c1": 0.5, "c0": 0.25})
-
-
-def test_a_subagents_reward_stays_with_the_subagent():
-    # c1 is a sub-agent's call, dispatched between the main agent's turns.
-    assert credits(tree([None, None, 0]), {"c1": 5.0, "c2": 1.0}, 1.0) == {"c0": 1.0, "c1": 5.0, "c2": 1.0}
-
-
-def test_of_branches_the_deepest_gives_credit_and_of_equals_the_earlier():
-    rewards = {"c1": 3.0, "c3": 1.0}
-    assert credits(tree([None, 0, 0, 2]), rewards, 1.0)["c0"] == 1.0  # c2-c3 is deeper than c1
-    assert credits(tree([None, 0, 0]), {"c1": 3.0, "c2": 7.0}, 1.0)["c0"] == 3.0
-
-
-def test_a_retry_gives_nothing_to_the_call_it_replaces():
-    assert credits(tree([None, None, 1]), {"c2": 1.0}, 1.0) == {"c0": 0.0, "c1": 1.0, "c2": 1.0}
+def kept(made, *, drop):
+    return list(trajectories(made, discount=1.0, style="individual", drop_retry_orphans=drop))
 
 
 def test_retry_orphans_can_be_dropped():
-    row = SessionRow(1, "s-1", "s", "policy", "", "", "ended", None, None, "", "")
-    session = Session(row, "ended", None, None, calls=tree([None, None, 1], prompts=[7, 7, 8]))
-    wanted = {"discount": 1.0, "style": "individual"}
-    assert list(trajectories(session, drop_retry_orphans=False, **wanted)) == ["c0", "c1", "c2"]
-    assert list(trajectories(session, drop_retry_orphans=True, **wanted)) == ["c1", "c2"]
+    made = session([None, None, 1], [[7], [7], [8]])
+    assert kept(made, drop=False) == ["c0", "c1", "c2"]
+    assert kept(made, drop=True) == ["c1", "c2"]
+
+
+def test_of_retries_that_nothing_continues_the_last_is_kept():
+    assert kept(session([None, 0, 0, 0], [[7], [8], [8], [8]]), drop=True) == ["c0", "c3"]
+
+
+def test_an_early_try_that_was_continued_is_no_orphan_and_the_later_one_is():
+    assert kept(session([None, None, 0], [[7], [7], [8]]), drop=True) == ["c0", "c2"]
