@@ -15,6 +15,7 @@ from sandboxes.gateway.facts import Facts
 State = Literal["serving", "draining", "paused", "stale", "broken"]
 
 LOOK_S = 5.0  # how long the engine may take to say how it is
+START_LIFE_S = 15.0  # its start is asked for again after this while all is well: metrics cost the engine some 10 ms
 MISSES = 3  # looks without an answer in time before an engine counts as broken; a refused connection counts at once
 DEFAULT_LABEL = "default"  # vLLM's label of weights from its start until somebody sets one
 UNTOLD = "untold"  # the start of an engine without /metrics: only its label can show that it was started again
@@ -94,6 +95,7 @@ class Member:
         self.last_error: str | None = None
         self._down: str | None = None
         self._misses = 0
+        self._start_until = 0.0
         self._doubts = 1  # reasons to look again so far,
         self._settled = 0  # and how many of them a look has answered
         self._looking = asyncio.Lock()
@@ -178,6 +180,7 @@ class Member:
         self._down = seen.error
         if seen.error:
             self.last_error = seen.error
+            self._start_until = 0.0
             return
         self._believe(seen)
         try:
@@ -212,7 +215,10 @@ class Member:
 
     async def _start(self) -> str:
         """When the engine's process was started, out of its metrics; two starts never have the same."""
-        answer = await self._http.get("/metrics", params={"name[]": START_METRIC})
+        if self.start is not None and time.monotonic() < self._start_until and self._settled == self._doubts:
+            return self.start
+        answer = await self._http.get("/metrics")
+        self._start_until = time.monotonic() + START_LIFE_S
         values = [line.split()[1] for line in answer.text.splitlines() if line.startswith(START_METRIC + " ")]
         return values[0] if answer.status_code == 200 and values else UNTOLD
 

@@ -10,6 +10,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from sandboxes.gateway import engines as engines_module
+from sandboxes.gateway import engines_member as member_module
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
 from sandboxes.gateway.engines import rank
@@ -25,6 +26,7 @@ USER = {"role": "user", "content": "hi"}
 def often(monkeypatch):
     """Engines are looked at more often than in earnest."""
     monkeypatch.setattr(engines_module, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(member_module, "START_LIFE_S", 0.0)
 
 
 class Fleet:
