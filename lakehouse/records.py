@@ -56,14 +56,18 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()
 
 
-def episode_id(run_id: str, problem_id: str, sample_index: int) -> str:
+def episode_id(run_id: str, problem_id: str, sample_index: int, edition: str | None = None) -> str:
     """The key of an episode, derived: a restarted run computes the same ids and continues with what is missing."""
-    return "ep-" + digest(run_id, problem_id, str(sample_index))[:24]
+    return "ep-" + digest(run_id, problem_id, str(sample_index), *_edition(edition))[:24]
 
 
-def group_id(run_id: str, problem_id: str) -> str:
-    """Episodes of one problem in one run are one group: the baseline of group-relative objectives."""
-    return "gr-" + digest(run_id, problem_id)[:24]
+def group_id(run_id: str, problem_id: str, edition: str | None = None) -> str:
+    """Episodes of one edition of a problem in one run are one group: the baseline of group-relative objectives."""
+    return "gr-" + digest(run_id, problem_id, *_edition(edition))[:24]
+
+
+def _edition(edition: str | None) -> list[str]:
+    return [] if edition is None else [edition]
 
 
 class Record(BaseModel):
@@ -73,7 +77,7 @@ class Record(BaseModel):
 
 
 class Problem(Record):
-    """Something for a model to solve. Key: problem_id."""
+    """Something for a model to solve. Key: (problem_id, edition); the newest row of a problem_id holds."""
 
     problem_id: str  # "swe/semver/compare-0007", "search/factbook/pe-0003"
     kind: str  # "swe", "search"
@@ -88,6 +92,12 @@ class Problem(Record):
     oracle_passed: bool  # gate: the oracle scores full marks
     null_failed: bool  # gate: doing nothing scores none
     created_at: datetime
+    edition: str | None = None  # `content` where it entered the lake; None in rows written before there were editions
+
+    @property
+    def content(self) -> str:
+        """Digest of all that makes this edition what it is."""
+        return digest(dumps(self.model_dump(exclude={"created_at", "edition"})))[:16]
 
 
 class Dispatch(Record):
@@ -133,6 +143,7 @@ class Episode(Record):
     duration_s: float
     started_at: datetime
     ended_at: datetime
+    problem_edition: str | None = None  # of the problem as this episode saw it
 
 
 class Call(Record):
@@ -145,7 +156,7 @@ class Call(Record):
     call_index: int  # order of dispatch within the session
     parent_call_id: str | None  # the longest earlier call whose ids are a true prefix of these prompt ids
     segment: int  # 0 for the root chain; a new number where the chain forks
-    fork_reason: str | None  # root, retokenised, compaction, subagent, retry, other; None: continues its parent
+    fork_reason: str | None  # root, retokenised, compaction, subagent, retry, sibling, other; None: goes on
     prompt_token_ids: list[int]
     completion_token_ids: list[int]
     logprobs: list[float] | None  # one per completion token; None for demonstrations

@@ -91,7 +91,8 @@ async def _chat_streamed(
                 new = completion.raw_logprobs[sent:] if request.logprobs else []
                 sent += len(new)
                 told.more(texts, tuple(reply.trimmed(entry, request.top_logprobs or 0) for entry in new))
-    return reply.plain({**texts, "tool_calls": [calls[index] for index in sorted(calls)]}), prompt_ids
+    message: Message = {**dict[str, Any](texts), "tool_calls": [calls[index] for index in sorted(calls)]}
+    return reply.plain(message), prompt_ids
 
 
 def _collect(calls: dict[int, Message], deltas: list[Message]) -> None:

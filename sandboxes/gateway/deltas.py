@@ -49,7 +49,7 @@ class Told:
             kind: text if text.startswith(self._said[kind]) else self._said[kind] for kind, text in meant.items()
         }
         self.more(kept)
-        changed = {kind: text for kind, text in kept.items() if text != meant[kind]}
+        changed: Message = {kind: text for kind, text in kept.items() if text != meant[kind]}
         return {**message, **changed}
 
 

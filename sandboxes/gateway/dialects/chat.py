@@ -231,15 +231,14 @@ def completion(calls: Sequence[Recorded], model: str) -> dict[str, Any]:
     for index, call in enumerate(calls):
         assert call.answer is not None
         assert call.answer.message is not None
-        choices.append(
-            {
-                "index": index,
-                "message": _told(call.answer.message),
-                "finish_reason": call.answer.finish_reason,
-                "logprobs": call.answer.client_logprobs,
-                **_rewardable(call, calls),
-            }
-        )
+        choice = {
+            "index": index,
+            "message": _told(call.answer.message),
+            "finish_reason": call.answer.finish_reason,
+            "logprobs": call.answer.client_logprobs,
+        }
+        call_id = _rewardable(call, calls)
+        choices.append({**choice, "call_id": call_id} if call_id else choice)
     return {**_head(calls[0], "chat.completion", model), "choices": choices, "usage": usage(calls)}
 
 
@@ -308,7 +307,7 @@ class Chunks:
         logprobs = ((answer.client_logprobs or {}).get("content") or [])[self._sent_logprobs.get(choice, 0) :]
         if logprobs:
             yield from self.part(Part("", choice, logprobs=tuple(logprobs)))
-        yield self._delta(choice, {}, finish_reason=answer.finish_reason, **_rewardable(call, calls))
+        yield self._delta(choice, {}, finish_reason=answer.finish_reason, call_id=_rewardable(call, calls))
 
     def _delta(
         self,
@@ -317,13 +316,15 @@ class Chunks:
         *,
         finish_reason: str | None = None,
         logprobs: Message | None = None,
-        **more: str,
+        call_id: str | None = None,
     ) -> bytes:
         if choice not in self._sent:
             delta = {"role": "assistant", **delta}
             self._sent[choice] = dict.fromkeys(FIELDS, 0)
             self._sent_logprobs[choice] = 0
-        told = {"index": choice, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs, **more}
+        told = {"index": choice, "delta": delta, "finish_reason": finish_reason, "logprobs": logprobs}
+        if call_id:
+            told["call_id"] = call_id
         return event({**self._head, "choices": [told], **({"usage": None} if self._include_usage else {})})
 
 
@@ -349,9 +350,9 @@ def _told(message: Message) -> Message:
     return {FIELDS["reasoning"] if name == "reasoning" else name: value for name, value in message.items()}
 
 
-def _rewardable(call: Recorded, calls: Sequence[Recorded]) -> dict[str, str]:
-    """The id a choice is rewarded by: the answer's own names the first choice only."""
-    return {"call_id": call.intent.call_id} if len(calls) > 1 else {}
+def _rewardable(call: Recorded, calls: Sequence[Recorded]) -> str | None:
+    """The id that a choice is rewarded by, where there are several: the answer's own names the first one only."""
+    return call.intent.call_id if len(calls) > 1 else None
 
 
 def _assistant(message: ChatMessage | None) -> Message | None:
