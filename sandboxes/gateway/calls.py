@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lakehouse.records import Status, now
-from sandboxes.gateway import choices, splice
+from sandboxes.gateway import choices, raw, splice
 from sandboxes.gateway.engine import Engine, recorded_sampling
 from sandboxes.gateway.engines import Engines
 from sandboxes.gateway.errors import BadRequest, Busy, EngineTrouble, GatewayError
@@ -129,6 +129,7 @@ class Calls:
         session.used_at = sampled.started
         try:
             async with self._engines.serving(session) as engine, asyncio.timeout(self._deadline_s):
+                request = await raw.spelled(engine, request)
                 prompt = await splice.build(engine, request.conversation, session.by_prefix, request.sampling)
                 demonstrated = await self._demonstrated(engine, request, prompt)
                 sampling = prompt.rendered.sampling

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import httpx
 
+from sandboxes.gateway import raw
 from sandboxes.gateway.errors import EngineRefused, EngineTrouble
 from sandboxes.gateway.facts import USER, Conversation, Ending, Facts, Rendered, Route, probe
 from sandboxes.gateway.recorded import Message
@@ -28,6 +29,7 @@ GENERATE = "/inference/v1/generate"
 DERENDER = "/v1/chat/completions/derender"
 CHAT = "/v1/chat/completions"
 TOKENIZE = "/tokenize"
+SEED = 16  # ids of a prompt's end that are enough to seed detokenisation
 NO_TOKEN = 2**31 - 1  # in no vocabulary
 # What the chat route sends where the client sets nothing, so that no default of the engine's own shapes what is sampled.
 NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -80,6 +82,8 @@ class Engine:
         self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
     ) -> Rendered:
         """Token ids of a conversation, ending with the next turn's prompt, or its last turn closed or left open."""
+        if conversation.raw is not None:
+            return await self._render_raw(conversation.raw, sampling or {})
         if await self.route() == "chat":
             body = {**self._chat(conversation), **ENDINGS[ending]}
             body.pop("tool_choice", None)
@@ -141,6 +145,10 @@ class Engine:
         if logprobs is not None:
             choice["logprobs"] = {"content": logprobs}
         response: dict[str, Any] = {"choices": [choice]}
+        if conversation.raw is not None:
+            seeds = [list(prompt_ids[-SEED:])]
+            body = {"model": self.model, "generate_responses": [response], "prompt_token_ids": seeds}
+            return raw.choice((await self._post(raw.DERENDER, body))["choices"][0])
         if self._thinks:  # the parser of a whole completion looks for the prompt here
             response["prompt_token_ids"] = list(prompt_ids)
         body = {**self._derendering(prompt_ids, conversation), "generate_response": response}
@@ -157,14 +165,23 @@ class Engine:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the next ids add, less what the parser holds back (`content`, `reasoning`), and the next step's state."""
         chunk = {"choices": [{"index": 0, "token_ids": list(token_ids)}]}
+        streamed = {"stream": True, "generate_chunk": chunk, "stream_state": state}
+        if conversation.raw is not None:
+            body = {"model": self.model, "prompt_token_ids": list(prompt_ids[-SEED:]), **streamed}
+            answer = await self._post(raw.DERENDER, body)
+            return {"content": answer["chunk"]["choices"][0]["text"]}, answer["stream_state"]
         body = {
             **self._derendering(prompt_ids, conversation),
-            "stream": True,
-            "generate_chunk": chunk,
-            "stream_state": state,
+            **streamed,
         }
         answer = await self._post(DERENDER, body)
         return answer["chunk"]["choices"][0]["delta"], answer["stream_state"]
+
+    async def tokenize(self, text: str) -> list[int]:
+        """The ids of a text, without what a tokenizer puts before a prompt."""
+        body = {"model": self.model, "prompt": text, "add_special_tokens": False}
+        tokens: list[int] = (await self._post(TOKENIZE, body))["tokens"]
+        return tokens
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """The text of ids, special tokens included."""
@@ -234,6 +251,14 @@ class Engine:
         response = await self._get("/version")
         return str(response.json()["version"]) if response.status_code == 200 else "unknown"
 
+    async def _render_raw(self, prompt: str | Sequence[int], sampling: Mapping[str, Any]) -> Rendered:
+        if await self.route() == "chat":
+            raise EngineRefused(
+                "this engine lacks the token routes, without which raw prompts are not served", param="prompt"
+            )
+        answer = (await self._post(raw.RENDER, raw.rendering(self.model, prompt, sampling)))[0]
+        return Rendered(answer["token_ids"], answer.get("sampling_params") or {})
+
     def _chat(self, conversation: Conversation) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "messages": list(conversation.messages)}
         if conversation.tools:
@@ -278,7 +303,7 @@ class Engine:
             conversation.tool_choice,
             conversation.template_kwargs,
         )
-        seed = list(prompt_ids if self._thinks else prompt_ids[-16:])
+        seed = list(prompt_ids if self._thinks else prompt_ids[-SEED:])
         return {"model": self.model, "chat_request": self._chat(short), "prompt_token_ids": seed}
 
     async def _events(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
@@ -311,15 +336,14 @@ class Engine:
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
 
-    async def _post(self, path: str, body: dict[str, Any], pool: httpx.AsyncClient | None = None) -> dict[str, Any]:
+    async def _post(self, path: str, body: dict[str, Any], pool: httpx.AsyncClient | None = None) -> Any:
         try:
             response = await (pool or self._text).post(path, json=body)
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
         if response.status_code != 200:
             raise _failure(response)
-        answer: dict[str, Any] = response.json()
-        return answer
+        return response.json()
 
 
 def recorded_sampling(sampling: dict[str, Any]) -> dict[str, Any]:

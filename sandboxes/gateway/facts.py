@@ -33,6 +33,7 @@ class Conversation:
     tools: Sequence[Message] = ()
     tool_choice: str | Message = "auto"  # auto, none, required, or OpenAI's object that names one function
     template_kwargs: Message = field(default_factory=dict)
+    raw: str | tuple[int, ...] | None = None  # the prompt itself, see `raw`: then no template is applied
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from sandboxes.gateway.recorded import Recorded
 from sandboxes.gateway.request import Part
 from sandboxes.gateway.sessions import Session
 
-
 KEEP_ALIVE_S = 15.0  # a stream says something at least this often: what is between may cut one that is silent
 KEEP_ALIVE = b": the engine is at work\n\n"  # a comment, which readers of server-sent events pass over
 
@@ -85,15 +84,14 @@ async def _together(joint: Flight, flights: Sequence[Flight], choices: Sequence[
             joint.parts.put_nowait(replace(part, choice=part.choice + offset))
         return await flight.task
 
+    forwarding = [asyncio.create_task(forward(flight, sum(choices[:n]))) for n, flight in enumerate(flights)]
     try:
-        async with asyncio.TaskGroup() as group:
-            told = [group.create_task(forward(flight, sum(choices[:n]))) for n, flight in enumerate(flights)]
-    except* GatewayError as several:
-        raise several.exceptions[0] from None
+        told = await asyncio.gather(*forwarding)
     finally:
-        for flight in flights:
+        for flight in flights:  # nothing happens to one that is done
             flight.cancel(*joint.ending)
-    joint.calls = [call for task in told for call in task.result()]
+        await asyncio.wait(forwarding)
+    joint.calls = [call for calls in told for call in calls]
     return joint.calls
 
 

@@ -67,6 +67,8 @@ class Scripted:
             posts["/v1/chat/completions/render"] = self.render
             posts["/inference/v1/generate"] = self.generate
             posts["/v1/chat/completions/derender"] = self.derender
+            posts["/v1/completions/render"] = self.render_raw
+            posts["/v1/completions/derender"] = self.derender_raw
         fixed: dict[str, Callable[[], dict[str, Any]]] = {
             "/health": dict,
             "/version": lambda: {"version": self.version},
@@ -95,6 +97,8 @@ class Scripted:
 
     async def tokenize(self, request: Request) -> Response:
         body = await request.json()
+        if "prompt" in body:
+            return JSONResponse({"tokens": text.encode(body["prompt"], merge=self.merge)})
         if "messages" not in body:
             return _refusal(400, "Field required", "messages")
         return JSONResponse({"tokens": self._rendered(body)})
@@ -109,17 +113,39 @@ class Scripted:
         thinking = {"reasoning_ended": False, **kwargs} if self.think else {}
         return JSONResponse({"token_ids": ids, "sampling_params": self._sampling(body, ids), **thinking})
 
+    async def render_raw(self, request: Request) -> Response:
+        body = await request.json()
+        prompt = body["prompt"]
+        ids = text.encode(prompt, merge=self.merge) if isinstance(prompt, str) else prompt
+        refused = self._refused_prompt(body, ids)
+        if refused:
+            return refused
+        sampling = {**self._sampling(body, ids), "logprobs": body.get("logprobs") or 0}
+        return JSONResponse([{"token_ids": ids, "sampling_params": sampling}])
+
+    async def derender_raw(self, request: Request) -> Response:
+        body = await request.json()
+        if body.get("stream"):
+            return JSONResponse(scripted_chat.raw_step(body))
+        choice = body["generate_responses"][0]["choices"][0]
+        if not choice["token_ids"]:
+            return _refusal(400, "choice 0 has empty or null token_ids", None)
+        return JSONResponse({"choices": [scripted_chat.raw_choice(choice)]})
+
     def _refused(self, body: dict[str, Any]) -> Response | None:
         """What vLLM says to a chat request that it does not take."""
         if "messages" not in body:
             return _refusal(400, "Field required", "messages")
+        return self._refused_prompt(body, self._rendered(body)) or _foreign(body)
+
+    def _refused_prompt(self, body: dict[str, Any], ids: list[int]) -> Response | None:
         if body["model"] != self.model:
             return _refusal(404, f"The model `{body['model']}` does not exist.", "model")
         if not 0 <= body.get("temperature", 1.0) <= 2:
             return _refusal(400, f"temperature must be in [0, 2], got {body['temperature']}", "temperature")
-        if len(self._rendered(body)) >= self.max_model_len:
+        if len(ids) >= self.max_model_len:
             return _refusal(400, f"This model's maximum context length is {self.max_model_len} tokens.", "input_tokens")
-        return _foreign(body)
+        return None
 
     def _rendered(self, body: dict[str, Any]) -> list[int]:
         closed = body.get("add_generation_prompt") is False

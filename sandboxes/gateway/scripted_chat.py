@@ -73,3 +73,27 @@ def showable(ids: Sequence[int], *, tools: bool, think: bool) -> dict[str, str]:
     said = text.decode([one for one in ids if one != text.END]).rstrip("\ufffd")
     reasoning, content = text.thought(said) if think else ("", said)
     return {"reasoning": reasoning, "content": content.partition("<tool_call>")[0] if tools else content}
+
+
+def raw_choice(choice: dict[str, Any]) -> dict[str, Any]:
+    """A generated choice as a text completion: no parser, special tokens left out."""
+    entries = named((choice.get("logprobs") or {}).get("content") or [])
+    logprobs = {
+        "tokens": [entry["token"] for entry in entries],
+        "token_logprobs": [entry["logprob"] for entry in entries],
+        "top_logprobs": [{one["token"]: one["logprob"] for one in entry["top_logprobs"]} or None for entry in entries],
+    }
+    return {"text": _plain(choice["token_ids"]), "logprobs": logprobs if choice.get("logprobs") else None}
+
+
+def raw_step(body: dict[str, Any]) -> dict[str, Any]:
+    """The text that a stream's next ids add; half a character waits for its other half."""
+    state = body.get("stream_state") or {"ids": [], "shown": 0}
+    ids = state["ids"] + [one for choice in body["generate_chunk"]["choices"] for one in choice["token_ids"]]
+    said = _plain(ids).rstrip("\ufffd")
+    chunk = {"choices": [{"index": 0, "text": said[state["shown"] :]}]}
+    return {"chunk": chunk, "stream_state": {"ids": ids, "shown": len(said)}}
+
+
+def _plain(token_ids: Sequence[int]) -> str:
+    return text.decode([one for one in token_ids if not 256 <= one < 256 + len(text.SPECIAL)])

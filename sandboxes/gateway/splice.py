@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sandboxes.gateway import raw
 from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.facts import Conversation, Rendered, Route
 from sandboxes.gateway.recorded import Message, Recorded, prefix_digests
@@ -33,6 +34,9 @@ async def build(
     """The prompt of `conversation`; `recorded`: digest of a conversation with its answer -> the call."""
     rendered = await engine.render(conversation, sampling)
     route = await engine.route()
+    if conversation.raw is not None:
+        continued = await raw.continued(engine, conversation.raw, recorded.values(), rendered.token_ids)
+        return Prompt(continued or rendered.token_ids, rendered, route, retokenised=continued is None)
     digests = prefix_digests(conversation.messages, conversation.tools, conversation.template_kwargs)
     turns = next((n for n in range(len(digests) - 1, 0, -1) if digests[n] in recorded), None)
     if turns is None:

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from sandboxes.gateway.calls import Part, Request
 from sandboxes.gateway.errors import GatewayError
 from sandboxes.gateway.recorded import Recorded
+from sandboxes.gateway.request import Part, Request
 from sandboxes.gateway.sessions import Session
 
 
@@ -30,11 +30,13 @@ class Events(Protocol):
 
 @dataclass(frozen=True)
 class Asked:
-    """A request in no dialect any more. The functions take its recorded calls, one per choice."""
+    """A request in no dialect any more. The functions take its recorded calls: one per choice, of one prompt's after
+    the other's."""
 
     request: Request
     whole: Callable[[Sequence[Recorded]], dict[str, Any]]
     events: Callable[[Sequence[Recorded]], Events] | None = None  # None: the answer is told in one piece
+    more: Sequence[Request] = ()  # further prompts of the same request; their choices come after the first one's
 
 
 class Dialect(Protocol):

@@ -91,7 +91,11 @@ async def test_a_previous_response_is_gone_on_from_token_by_token_also_after_a_r
         )
         assert two.previous_response_id == one.id
         three = await client.responses.create(
-            model=stack.model, previous_response_id=two.id, input="go on", instructions="Look things up.", tools=[FUNCTION]
+            model=stack.model,
+            previous_response_id=two.id,
+            input="go on",
+            instructions="Look things up.",
+            tools=[FUNCTION],
         )
         assert three.output_text == "more"
         assert_one_segment(await stack.rows(session), 3)
@@ -104,7 +108,9 @@ async def test_instructions_are_not_carried_over(start):
         session = await stack.client.start_session("t")
         client = stack.openai(session)
         first = await client.responses.create(model=stack.model, input="a", instructions="First.")
-        await client.responses.create(model=stack.model, input="b", previous_response_id=first.id, instructions="Second.")
+        await client.responses.create(
+            model=stack.model, input="b", previous_response_id=first.id, instructions="Second."
+        )
         last = json.loads((await stack.rows(session))[1].request_messages)
         assert [(one["role"], one["content"]) for one in last] == [
             ("system", "Second."),
@@ -138,7 +144,12 @@ async def test_events_add_up_to_the_unstreamed_response(start, searching):
         assert [one.sequence_number for one in events] == list(range(len(events)))
         kinds = [one.type.removeprefix("response.") for one in events]
         squeezed = [kind for n, kind in enumerate(kinds) if n == 0 or kinds[n - 1] != kind]
-        call = ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"]
+        call = [
+            "output_item.added",
+            "function_call_arguments.delta",
+            "function_call_arguments.done",
+            "output_item.done",
+        ]
         assert squeezed == [
             "created",
             "in_progress",

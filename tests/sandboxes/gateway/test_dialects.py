@@ -1,0 +1,118 @@
+"""What holds between the dialects: one conversation, however it is spoken, is one prompt."""
+
+import json
+
+from anthropic import AsyncAnthropic
+
+TOOL = {"type": "object", "properties": {"query": {"type": "string"}}}
+CALLED = [("c0", {"query": "the é cake"}), ("c1", {"query": "1.0"})]
+
+
+def as_chat():
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": "search", "arguments": json.dumps(given, ensure_ascii=False)}}
+        for call_id, given in CALLED
+    ]
+    return {
+        "messages": [
+            {"role": "system", "content": "Look things up."},
+            {"role": "user", "content": "Where?"},
+            {"role": "assistant", "content": "I look.", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "c0", "content": "nothing"},
+            {"role": "tool", "tool_call_id": "c1", "content": "one"},
+            {"role": "assistant", "content": "There."},
+            {"role": "user", "content": "Sure?"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "search", "description": "d", "parameters": TOOL}}],
+        "max_tokens": 30,
+        "temperature": 0,
+    }
+
+
+def as_responses():
+    calls = [
+        {"type": "function_call", "call_id": call_id, "name": "search", "arguments": json.dumps(given, ensure_ascii=False)}
+        for call_id, given in CALLED
+    ]
+    return {
+        "instructions": "Look things up.",
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Where?"}]},
+            {"role": "assistant", "content": "I look."},
+            *calls,
+            {"type": "function_call_output", "call_id": "c0", "output": "nothing"},
+            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "one"}]},
+            {"role": "assistant", "content": "There."},
+            {"role": "user", "content": "Sure?"},
+        ],
+        "tools": [{"type": "function", "name": "search", "description": "d", "parameters": TOOL}],
+        "max_output_tokens": 30,
+        "temperature": 0,
+    }
+
+
+def as_messages():
+    uses = [{"type": "tool_use", "id": call_id, "name": "search", "input": given} for call_id, given in CALLED]
+    results = [
+        {"type": "tool_result", "tool_use_id": "c0", "content": "nothing"},
+        {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "one"}]},
+    ]
+    return {
+        "system": "Look things up.",
+        "messages": [
+            {"role": "user", "content": "Where?"},
+            {"role": "assistant", "content": [{"type": "text", "text": "I look."}, *uses]},
+            {"role": "user", "content": results},
+            {"role": "assistant", "content": "There."},
+            {"role": "user", "content": "Sure?"},
+        ],
+        "tools": [{"name": "search", "description": "d", "input_schema": TOOL}],
+        "max_tokens": 30,
+        "extra_body": {"temperature": 0},
+    }
+
+
+async def test_one_conversation_in_three_dialects_has_the_same_ids(start):
+    async with start(["once more"], merge=True) as stack:
+        session = await stack.client.start_session("t")
+        client = stack.openai(session)
+        await client.chat.completions.create(model=stack.model, **as_chat())
+        await client.responses.create(model=stack.model, **as_responses())
+        async with AsyncAnthropic(base_url=stack.url, api_key=session.api_key, max_retries=0) as claude:
+            await claude.messages.create(model=stack.model, **as_messages())
+        chat, responses, messages = await stack.rows(session)
+        for other in (responses, messages):
+            assert json.loads(other.request_messages) == json.loads(chat.request_messages)
+            assert other.tools == chat.tools
+            assert other.prompt_token_ids == chat.prompt_token_ids
+            assert other.completion_token_ids == chat.completion_token_ids
+
+
+async def test_a_session_may_change_its_dialect_and_stays_one_segment(start, searching):
+    async with start([searching, "one", "two"], merge=True) as stack:
+        session = await stack.client.start_session("t")
+        client = stack.openai(session)
+        chat = {"messages": [{"role": "user", "content": "look"}], "tools": as_chat()["tools"]}
+        first = (await client.chat.completions.create(model=stack.model, **chat)).choices[0].message
+        items = [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": first.content},
+            *({"type": "function_call", "call_id": call.id, **call.function.model_dump()} for call in first.tool_calls),
+            *({"type": "function_call_output", "call_id": call.id, "output": "-"} for call in first.tool_calls),
+        ]
+        second = await client.responses.create(model=stack.model, input=items, tools=as_responses()["tools"])
+        uses = [
+            {"type": "tool_use", "id": call.id, "name": "search", "input": json.loads(call.function.arguments)}
+            for call in first.tool_calls
+        ]
+        results = [{"type": "tool_result", "tool_use_id": call.id, "content": "-"} for call in first.tool_calls]
+        turns = [
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "content": [{"type": "text", "text": first.content}, *uses]},
+            {"role": "user", "content": results},
+            {"role": "assistant", "content": second.output_text},
+            {"role": "user", "content": "more"},
+        ]
+        async with AsyncAnthropic(base_url=stack.url, api_key=session.api_key, max_retries=0) as claude:
+            await claude.messages.create(model=stack.model, messages=turns, tools=as_messages()["tools"], max_tokens=50)
+        assert [row.segment for row in await stack.rows(session)] == [0, 0, 0]
