@@ -36,6 +36,12 @@ def arguments() -> argparse.Namespace:
         metavar="HOST",
         help="a host name, address or network of engines beyond this machine; may be repeated",
     )
+    parser.add_argument(
+        "--token-route",
+        choices=["auto", "generate", "chat"],
+        default="auto",
+        help="how tokens are had: over the engine's token routes, over chat completions with ids, or what it has",
+    )
     parser.add_argument("--max-sessions", type=int, default=256)
     parser.add_argument("--max-calls", type=int, default=256)
     parser.add_argument("--call-deadline", type=float, default=600.0, dest="call_deadline_s", metavar="SECONDS")

@@ -1,10 +1,12 @@
 """The gateway's settings, checked before anything starts."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from lakehouse.home import Home
+from sandboxes.gateway.facts import Route
 from sandboxes.gateway.upstream import Guard
 
 
@@ -18,6 +20,7 @@ class Settings(BaseModel):
     home: Path
     model: str  # the served model's name, the only one callers may ask for
     allow_upstream: list[str] = Field(default_factory=list)  # host names, addresses and networks beyond this machine
+    token_route: Literal["auto"] | Route = "auto"  # noqa: S105 - how an engine gives tokens; auto asks it what it has
     max_sessions: int = Field(default=256, ge=1)  # open at once
     max_calls: int = Field(default=256, ge=1)  # running at once
     call_deadline_s: float = Field(default=600.0, gt=0)  # one model call, from render to answer
