@@ -44,18 +44,42 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--max-sessions", type=int, default=256)
     parser.add_argument("--max-calls", type=int, default=256)
+    parser.add_argument(
+        "--max-mask-fraction",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="start no more sessions where more of the last 20 were lost to training; 1 never stops",
+    )
+    parser.add_argument(
+        "--model-key-rewards",
+        action="store_true",
+        help="a session's model key may give rewards, as with AReaL: not for agents that could reward themselves",
+    )
     parser.add_argument("--call-deadline", type=float, default=600.0, dest="call_deadline_s", metavar="SECONDS")
     parser.add_argument("--drain", type=float, default=8.0, dest="drain_s", metavar="SECONDS")
     parser.add_argument("--workers", type=int, default=1, metavar="N")
     parser.add_argument("--tls-cert", type=Path)
     parser.add_argument("--tls-key", type=Path)
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        metavar="PATH",
+        help="also listen on a Unix socket, alone in its folder, which boxes are shown; only model keys open anything there",
+    )
+    parser.add_argument(
+        "--socket-group", type=int, metavar="GID", help="a group that may use the socket beside its owner"
+    )
     return parser.parse_args()
 
 
 def main() -> int:
     """Exit status: 0 after a signal, 1 where it cannot start (the reason in one line on stderr)."""
     given = vars(arguments())
-    where = {name: given.pop(name) for name in ("host", "port", "drain_s", "workers", "tls_cert", "tls_key")}
+    where = {
+        name: given.pop(name)
+        for name in ("host", "port", "drain_s", "workers", "tls_cert", "tls_key", "socket", "socket_group")
+    }
     given["engine"], *given["more_engines"] = given.pop("engines")
     try:
         place = Place(settings=Settings(**given), **where)
