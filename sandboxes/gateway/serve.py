@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from lakehouse.home import Home
 from sandboxes.gateway import logs, tracing
 from sandboxes.gateway.app import Gateway
+from sandboxes.gateway.boxes import Door, open_to_boxes
 from sandboxes.gateway.engines_orders import Orders
 from sandboxes.gateway.handover import HandOver
 from sandboxes.gateway.journal import JournalError
@@ -33,6 +34,8 @@ class Place(BaseModel):
     port: int = Field(default=8900, ge=0, le=65535)
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    socket: Path | None = None  # for boxes; the folder it lies in holds nothing else
+    socket_group: int | None = None
     workers: int = Field(default=1, ge=1, le=64)
     drain_s: float = Field(default=8.0, ge=0)  # for running calls after the first signal; `lakeloop down` waits 10 s
 
@@ -41,6 +44,11 @@ class Place(BaseModel):
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
         return self
+
+    @property
+    def door(self) -> Door | None:
+        """For agents inside boxes."""
+        return Door(self.socket, self.socket_group) if self.socket else None
 
     def socket_path(self, worker: int) -> Path:
         """Where the other workers reach this one."""
@@ -57,6 +65,8 @@ def run(place: Place) -> int:
         bound = bind(place.host, place.port) if place.workers == 1 else reserve(place.host, place.port)
         for url in place.settings.engines:
             check_upstream(url, place.settings.allow_upstream)
+        if place.door:
+            place.door.prepare()
         Orders(place.settings.orders).forget()
         gateway = Gateway(
             place.settings
@@ -100,7 +110,9 @@ async def _serve(place: Place, gateway: Gateway, sockets: Sequence[socket], peer
         log.info("stopped taking calls", extra={"facts": {"cut": left}})
 
     if peers is None:
-        await Draining(config(app, tls_cert=place.tls_cert, tls_key=place.tls_key), drain).serve(sockets=list(sockets))
+        server = Draining(config(app, tls_cert=place.tls_cert, tls_key=place.tls_key), drain)
+        async with open_to_boxes(place.door, app, gateway.journal, server):
+            await server.serve(sockets=list(sockets))
         return
     paths = [place.socket_path(index) for index in range(gateway.share.of)]
     spread = HandOver(app, gateway.access, gateway.journal, gateway.share, paths)
@@ -109,7 +121,9 @@ async def _serve(place: Place, gateway: Gateway, sockets: Sequence[socket], peer
     # The parent's end of this pipe is closed when the parent is no more.
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), outer.orphaned)
     others = asyncio.create_task(inner.serve(sockets=[peers]))
-    await outer.serve(sockets=list(sockets))
+    door = place.door if gateway.share.index == 0 else None  # it hands over what is not its own, as at the port
+    async with open_to_boxes(door, spread, gateway.journal, outer):
+        await outer.serve(sockets=list(sockets))
     inner.should_exit = True
     await others
     await spread.close()
