@@ -1,10 +1,15 @@
 """Three secrets, each opening its own doors."""
 
+import asyncio
 import stat
+import sys
 
+import httpx
 import pytest
 
-from sandboxes.gateway.keys import new_key, operator_key, same
+from sandboxes.gateway.client import GatewayClient, GatewayRefused
+from sandboxes.gateway.keys import OperatorKey, new_key, operator_key, rotate, same
+from sandboxes.gateway.scripted import Scripted
 
 USER = {"role": "user", "content": "hi"}
 
@@ -53,13 +58,114 @@ async def test_each_key_opens_only_its_own_routes(start):
             assert (await stack.http.get(path, headers=headers)).status_code == 401
 
 
-async def test_no_key_is_written_down_in_the_clear(start, tmp_path, caplog):
+async def test_every_operator_route_refuses_every_other_key(start):
     async with start() as stack:
         session = await stack.client.start_session("t")
-        await stack.openai(session).chat.completions.create(model=stack.model, messages=[USER])
-        await stack.client.end_session(session)
-    for path in (tmp_path / "gateway").iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert session.api_key.encode() not in path.read_bytes()
-        assert session.reward_key.encode() not in path.read_bytes()
-    assert session.api_key not in caplog.text + repr(session)
+        posts = "/rl/seal_session /rl/rotate_key /rl/rotate_operator_key /rl/reset_stop /rl/prune".split()
+        gets = [f"/sessions/{session.session_id}{path}" for path in ("", "/calls", "/rewards")]
+        for key in (session.api_key, session.reward_key, "nonsense", "", "nonsense" * 200):
+            for path in posts:
+                assert (await stack.post(path, key, {})).status_code == 401
+            for path in gets:
+                headers = {"Authorization": f"Bearer {key}"} if key else {}
+                assert (await stack.http.get(path, headers=headers)).status_code == 401
+
+
+async def test_an_expired_key_says_so_and_a_new_one_works(start):
+    async with start() as stack:
+        session = await stack.client.start_session("t", key_life_s=0.3)
+        chat = {"model": stack.model, "messages": [USER]}
+        assert (await stack.post("/v1/chat/completions", session.api_key, chat)).status_code == 200
+        await asyncio.sleep(0.4)
+        refused = await stack.post("/v1/chat/completions", session.api_key, chat)
+        assert (refused.status_code, "expired at" in refused.text) == (401, True)
+        assert (await stack.post("/rl/set_reward", session.reward_key, {"reward": 1})).status_code == 401
+        renewed = await stack.client.rotate_key(session)
+        assert (await stack.post("/v1/chat/completions", renewed.api_key, chat)).status_code == 200
+        renewed = await stack.client.rotate_key(renewed, kind="reward")
+        await stack.client.set_reward(renewed, 1.0)
+
+
+async def test_a_rotated_session_key_stops_at_once_also_after_a_restart(start):
+    chat = {"model": "scripted", "messages": [USER]}
+    async with start() as stack:
+        old = await stack.client.start_session("t")
+        new = await stack.client.rotate_key(old)
+        assert (new.reward_key, new.api_key == old.api_key) == (old.reward_key, False)
+        refused = await stack.post("/v1/chat/completions", old.api_key, chat)
+        assert (refused.status_code, "replaced at" in refused.text) == (401, True)
+        assert (await stack.post("/rl/set_reward", new.api_key, {"reward": 1})).status_code == 401
+    async with start() as stack:
+        assert (await stack.post("/v1/chat/completions", old.api_key, chat)).status_code == 401
+        assert (await stack.post("/v1/chat/completions", new.api_key, chat)).status_code == 200
+        await stack.client.end_session(new)
+        with pytest.raises(GatewayRefused, match=r"409.*ended"):
+            await stack.client.rotate_key(new)
+
+
+async def test_the_operator_key_is_replaced_whole_and_the_old_one_stops_at_once(start, tmp_path):
+    async with start() as stack:
+        path, old = tmp_path / "keys" / "operator", stack.gateway.operator_key
+        # As `lakeloop gateway rotate-key` does it, beside the running gateway; a client that reads the file goes on.
+        async with GatewayClient(stack.url, lambda: operator_key(path)) as going:
+            await going.start_session("t")
+            new = rotate(path)
+            assert (path.read_text().strip(), stat.S_IMODE(path.stat().st_mode)) == (new, 0o600)
+            assert not list(path.parent.glob(".*"))  # nothing half-written is left
+            assert (await stack.post("/grant_capacity", old)).status_code == 401
+            assert (await stack.post("/grant_capacity", new)).status_code == 200
+            await asyncio.gather(*(going.start_session("t") for _ in range(5)))
+        # By its route.
+        async with GatewayClient(stack.url, new) as client:
+            newer = await client.rotate_operator_key()
+            await client.start_session("t")
+        assert (await stack.post("/rl/rotate_operator_key", new)).status_code == 401
+        assert path.read_text().strip() == newer != new
+
+
+def test_a_key_file_that_others_may_read_opens_nothing(tmp_path):
+    key = OperatorKey(tmp_path / "operator")
+    assert key.value
+    (tmp_path / "operator").write_text("known\n")
+    (tmp_path / "operator").chmod(0o644)
+    with pytest.raises(ValueError, match="chmod 600"):
+        assert key.value
+
+
+async def test_no_key_is_written_down_in_the_clear(tmp_path):
+    """A gateway process with everything that keys are used for; its files and what it says are searched for them."""
+    async with Scripted(["hello"]).serve() as engine_url:
+        arguments = ["--port", "0", "--engine", engine_url, "--home", str(tmp_path), "--model", "scripted"]
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "sandboxes.gateway", *arguments,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        first = await asyncio.wait_for(running.stdout.readline(), 30)
+        url = first.decode().split()[1]
+        operator = operator_key(tmp_path / "keys" / "operator")
+        async with GatewayClient(url, operator) as client, httpx.AsyncClient(base_url=url, verify=False) as http:
+            session = await client.start_session("t", key_life_s=60)
+            chat = {"model": "scripted", "messages": [USER]}
+            for headers in ({"Authorization": f"Bearer {session.api_key}"}, {"x-api-key": session.api_key}):
+                assert (await http.post("/v1/chat/completions", json=chat, headers=headers)).status_code == 200
+                assert (await http.post("/v1/chat/completions", json={"n": "x"}, headers=headers)).status_code == 400
+            wrong = {"Authorization": f"Bearer {session.reward_key}"}
+            assert (await http.post("/v1/chat/completions", json=chat, headers=wrong)).status_code == 401
+            own = {"task_id": "u", "api_key": "a-key-of-my-own-1234"}
+            await http.post("/rl/start_session", json=own, headers={"Authorization": f"Bearer {operator}"})
+            renewed = await client.rotate_key(session)
+            await client.set_reward(session, 1.0)
+            reports = [await client.report(session.session_id), await client.health()]
+            newer = await client.rotate_operator_key()
+            await client.seal_sessions([session.session_id])
+        running.terminate()
+        said = first + (await asyncio.wait_for(running.communicate(), 20))[0]
+    secrets = [session.api_key, session.reward_key, renewed.api_key, own["api_key"], operator, newer]
+    assert all(secret not in repr(session) + repr(renewed) + repr(reports) for secret in secrets)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "journal.db" for path in files)
+    for path in files:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+        kept = [newer] if path == tmp_path / "keys" / "operator" else []
+        assert [secret for secret in secrets if secret.encode() in path.read_bytes()] == kept, path
+    assert [secret for secret in secrets if secret.encode() in said] == []
