@@ -20,6 +20,7 @@ from sandboxes.gateway.calls import Calls
 from sandboxes.gateway.dialects.anthropic import Messages
 from sandboxes.gateway.dialects.base import Dialect
 from sandboxes.gateway.dialects.chat import Chat
+from sandboxes.gateway.dialects.completions import Completions
 from sandboxes.gateway.dialects.responses import Responses
 from sandboxes.gateway.endpoints import Endpoint, defect, gateway_error, no_route
 from sandboxes.gateway.engine import Engine
@@ -30,7 +31,7 @@ from sandboxes.gateway.fleet import Fleet
 from sandboxes.gateway.heads import HeadLimits
 from sandboxes.gateway.journal import Journal
 from sandboxes.gateway.lookups import Lookups
-from sandboxes.gateway.meeting import EventStream, outcome, until
+from sandboxes.gateway.meeting import EventStream, begin, outcome, until
 from sandboxes.gateway.metrics import Metrics
 from sandboxes.gateway.observe import Observer
 from sandboxes.gateway.rl import RL
@@ -45,6 +46,7 @@ DIALECTS: dict[str, Dialect] = {
     "/chat/completions": Chat(),
     "/responses": Responses(),
     "/messages": Messages(),
+    "/completions": Completions(),
 }
 
 
@@ -159,6 +161,7 @@ class Gateway:
             key="model",
             body=dialect.shape,
             errors=dialect.errors,
+            tell=dialect.error,
             streams=True,
             query=frozenset({"beta"}),  # Anthropic's SDK adds it to every beta request; it changes nothing here
             summary=f"Call the model ({dialect.name})",
@@ -172,7 +175,7 @@ class Gateway:
             self.check_taking()
             session = await self.access.session(request, "model")
             asked = dialect.parse(await read(request), request.headers, session, self.settings.model)
-            flight = await self.calls.start(session, asked.request)
+            flight = await begin(self.calls, session, asked)
             seen.follow(flight, session)
             if asked.events is None:
                 await until(request, flight, flight.task)
@@ -187,7 +190,7 @@ class Gateway:
         except GatewayError as error:
             if flight is None:
                 seen.refused(error)
-            return JSONResponse(dialect.error(error), status_code=error.status, headers=error.headers)
+            raise
 
     def check_taking(self) -> None:
         """Stopping where new work is not taken any more."""
@@ -225,7 +228,14 @@ class Gateway:
         answers = await asyncio.gather(*(member.engine.healthy() for member in self.engines.members))
         engine = "ok" if any(answers) else "does not answer"
         return JSONResponse(
-            {"status": "ok", "engine": engine, "engine_url": self.settings.engine, "model": self.settings.model}
+            {
+                "status": "ok",
+                "engine": engine,
+                "engine_url": self.settings.engine,
+                "model": self.settings.model,
+                "delivered_fraction": self.sessions.delivered_fraction,
+                "starts_sessions": self.sessions.stop.cause is None,
+            }
         )
 
     async def openapi(self, _: Request) -> Response:
@@ -235,4 +245,4 @@ class Gateway:
         return HTMLResponse(openapi.page(self._document()), headers={"content-security-policy": DOCS_POLICY})
 
     def _document(self) -> dict[str, Any]:
-        return openapi.document(self.endpoints(), version("lakeloop"))
+        return openapi.document(self.endpoints(), version("lakeloop"), self.settings.model)
