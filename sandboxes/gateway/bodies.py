@@ -24,7 +24,7 @@ async def read(request: Request) -> bytes:
 async def parsed(request: Request, shape: type[Body]) -> Body:
     """The body as `shape`. BadRequest names the first field that is wrong and the fields there are."""
     try:
-        return shape.model_validate_json(await read(request))
+        return shape.model_validate_json(await read(request), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"]) or "body"

@@ -1,7 +1,7 @@
 """A route that says what it takes. The router and the OpenAPI document are made from the same facts."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
@@ -34,7 +34,10 @@ class ErrorBody(BaseModel):
 
 
 class Endpoint(Route):
-    """One method of one path: which key opens it, which model validates its body, in which form it tells errors."""
+    """One method of one path: which key opens it, which model validates its body, in which form it tells errors.
+
+    `errors` is the shape of what `tell` gives. What is wrong before a route is found (404, 405, 431) has OpenAI's form.
+    """
 
     def __init__(
         self,
@@ -46,17 +49,21 @@ class Endpoint(Route):
         summary: str,
         body: type[BaseModel] | None = None,
         errors: type[BaseModel] = ErrorBody,
+        tell: Callable[[GatewayError], dict[str, Any]] = lambda error: error.body,
         media: str = "application/json",
         streams: bool = False,
         query: frozenset[str] = frozenset(),
     ) -> None:
         async def checked(request: Request) -> Response:
-            unknown = sorted(set(request.query_params) - query)
-            if unknown:
-                raise BadRequest(f"Unknown query parameter: '{unknown[0]}'", param=unknown[0])
-            if self.check is not None:
-                self.check()
-            return await handler(request)
+            try:
+                unknown = sorted(set(request.query_params) - query)
+                if unknown:
+                    raise BadRequest(f"Unknown query parameter: '{unknown[0]}'", param=unknown[0])
+                if self.check is not None:
+                    self.check()
+                return await handler(request)
+            except GatewayError as error:
+                return JSONResponse(tell(error), status_code=error.status, headers=error.headers)
 
         super().__init__(path, checked, methods=[method])
         self.check: Callable[[], None] | None = None  # asked first; raises where nothing new is taken
@@ -71,7 +78,7 @@ class Endpoint(Route):
 
 
 async def gateway_error(_: Request, error: Exception) -> Response:
-    """An error that a handler raised."""
+    """An error in OpenAI's form."""
     assert isinstance(error, GatewayError)
     return JSONResponse(error.body, status_code=error.status, headers=error.headers)
 

@@ -54,6 +54,7 @@ class Lookups:
                 key="model",
                 body=CountRequest,
                 errors=MessagesError,
+                tell=self._messages.error,
                 query=frozenset({"beta"}),
                 summary="How many tokens a prompt would have",
             ),

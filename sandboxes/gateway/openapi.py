@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from sandboxes.gateway.endpoints import Endpoint, Key
+from sandboxes.gateway.endpoints import Endpoint, ErrorBody, Key
 
 KEYS: dict[Key, str] = {
     "none": "no key",
@@ -40,6 +40,7 @@ HOW = {
     "rewardKey": "Rewards and ends one session; `reward_key` of the answer. Never goes into a box.",
 }
 ALWAYS = (400, 431, 500)
+BEFORE_ANY_ROUTE = (431, 500)
 WITH_KEY = (401, 404, 409, 410, 429, 503)
 WITH_BODY = (413,)
 ABOUT = """An agent is pointed at this gateway by `base_url` and `api_key`; each call is recorded token by token.
@@ -48,17 +49,20 @@ Keys go into `Authorization: Bearer KEY` or `x-api-key`. Unknown fields and quer
 work later carries `x-should-retry: true` and `Retry-After`."""
 
 
-def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
-    """The whole document."""
-    models: list[type[BaseModel]] = []
+def document(endpoints: Sequence[Endpoint], version: str, model: str) -> dict[str, Any]:
+    """The whole document. `model`: the served model's name, the only one that bodies may ask for."""
+    models: list[type[BaseModel]] = [ErrorBody]
     for endpoint in endpoints:
-        models += [model for model in (endpoint.body, endpoint.errors) if model is not None and model not in models]
+        models += [shape for shape in (endpoint.body, endpoint.errors) if shape is not None and shape not in models]
     refs, definitions = models_json_schema(
-        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+        [(shape, "validation") for shape in models], ref_template="#/components/schemas/{model}"
     )
+    schema = {shape: refs[shape, "validation"] for shape in models}
+    for schemas in definitions.get("$defs", {}).values():
+        if schemas.get("properties", {}).get("model", {}).get("type") == "string":
+            schemas["properties"]["model"] = {"const": model}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        schema = {model: refs[model, "validation"] for model in models}
         operations = paths.setdefault(re.sub(r":\w+}", "}", endpoint.path), {})
         operations[endpoint.method.lower()] = _operation(endpoint, schema)
     return {
@@ -77,9 +81,10 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
 def _operation(endpoint: Endpoint, schema: dict[type[BaseModel], Any]) -> dict[str, Any]:
     ok: dict[str, Any] = {endpoint.media: {"schema": {"type": "string"} if "text" in endpoint.media else {}}}
     if endpoint.streams:
-        ok["text/event-stream"] = {"schema": {"type": "string"}}
+        ok["text/event-stream"] = {"schema": {}}  # of one event
     statuses = [*ALWAYS, *(WITH_KEY if endpoint.key != "none" else ()), *(WITH_BODY if endpoint.body else ())]
-    wrong = {"application/json": {"schema": schema[endpoint.errors]}}
+    wrong = {code: {"application/json": {"schema": schema[endpoint.errors]}} for code in statuses}
+    wrong |= {code: {"application/json": {"schema": schema[ErrorBody]}} for code in BEFORE_ANY_ROUTE}
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "description": f"Needs {KEYS[endpoint.key]}.",
@@ -87,7 +92,9 @@ def _operation(endpoint: Endpoint, schema: dict[type[BaseModel], Any]) -> dict[s
         "security": [{scheme: []} for scheme in SCHEMES[endpoint.key]],
         "responses": {
             "200": {"description": "OK", "content": ok},
-            **{str(code): {"description": HTTPStatus(code).phrase, "content": wrong} for code in sorted(statuses)},
+            **{
+                str(code): {"description": HTTPStatus(code).phrase, "content": wrong[code]} for code in sorted(statuses)
+            },
         },
     }
     named = [(name, "path", True) for name in endpoint.param_convertors]
@@ -129,7 +136,7 @@ def page(document: dict[str, Any]) -> str:
 def _shown(path: str, method: str, operation: dict[str, Any]) -> str:
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     errors = [code for code in operation["responses"] if code != "200"]
-    wrong = operation["responses"][errors[0]]["content"]["application/json"]["schema"]
+    wrong = operation["responses"]["400"]["content"]["application/json"]["schema"]
     return (
         f"<details><summary><b>{method.upper()}</b> {escape(path)} <span class=dim>{escape(operation['summary'])}</span>"
         f"</summary><p>{escape(operation['description'])}</p>"

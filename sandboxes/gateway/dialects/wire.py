@@ -54,7 +54,7 @@ def decode(raw: bytes, shape: type[Shape]) -> Shape:
 def checked(value: Any, shape: type[Shape], where: str = "") -> Shape:
     """`value` as `shape`. BadRequest names the parameter at fault, `where` being the way to `value`."""
     try:
-        return shape.model_validate(value)
+        return shape.model_validate(value, strict=True)
     except ValidationError as error:
         # Of a union's complaints the deepest is about the alternative that was meant.
         worst = max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] == "extra_forbidden"))
