@@ -5,6 +5,7 @@ Every write is one small transaction (about 50 microseconds) away from the event
 """
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -21,6 +22,7 @@ from lakehouse.records import now
 from sandboxes.gateway.recorded import Answer, Intent, Recorded
 from sandboxes.gateway.schema import KeyRow, RewardRow, SessionRow, insert, prepare, transaction
 
+log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Shape = TypeVar("Shape", bound=BaseModel)
 Row = TypeVar("Row", SessionRow, KeyRow, RewardRow)
@@ -31,7 +33,8 @@ class Journal:
     """Async front of one SQLite file. Raises one of `JournalError`."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._masks = path.parent / "masks"
+        self._masks.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The file holds conversations: nobody but its owner may read it.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self.timed: Callable[[float], object] = lambda _seconds: (
@@ -105,6 +108,23 @@ class Journal:
 
     async def mask(self, session_id: str, reason: str) -> None:
         await self._write("update sessions set masked=? where session_id=?", reason, session_id)
+
+    def leave_mask(self, n: int) -> None:
+        """Where a mask cannot be written: an empty file, named by the session's number. A full disk takes those."""
+        try:
+            (self._masks / str(n)).touch(mode=0o600)
+        except OSError as error:
+            log.error("the mask of session number %d is in memory only: %s", n, error)
+
+    async def left_masks(self) -> list[SessionRow]:
+        """The sessions whose masks could not be written."""
+        numbers = [path.name for path in self._masks.iterdir() if path.name.isdecimal()]
+        marks = ", ".join("?" * len(numbers))
+        return await self._select(SessionRow, "sessions", f"n in ({marks}) order by n", *numbers)
+
+    def take_mask(self, n: int) -> None:
+        """Written now."""
+        (self._masks / str(n)).unlink(missing_ok=True)
 
     async def budget_hit(self, session_id: str, cause: str) -> None:
         await self._write("update sessions set budget_hit=? where session_id=?", cause, session_id)

@@ -139,6 +139,7 @@ class Sessions:
         """Take up the sessions that were open when the gateway stopped. Returns how many."""
         self._number = await self._journal.last_session_number()
         await self.stop.restore()
+        await self._restore_masks()
         for row in await self._journal.open_sessions():
             if not self._share.has(row.n):
                 continue
@@ -249,8 +250,8 @@ class Sessions:
         await self.stop.note(session.session_id, session.masked)
         try:
             await self._journal.mask(session.session_id, session.masked)
-        except JournalError as error:
-            log.error("the mask of session %s is in memory only: %s", session.session_id, error)
+        except JournalError:
+            self._journal.leave_mask(session.row.n)
 
     async def note_budget(self, session: Session, error: GatewayError) -> None:
         """Record the first budget that ended a session's calls."""
@@ -385,7 +386,21 @@ class Sessions:
         for call in session.calls:
             if call.answer is None:
                 call.answer = Answer(status=Status.INFRA_ERROR, error="the gateway died while this call ran")
-                await self._journal.answer(call.intent.call_id, call.answer)
+                try:
+                    await self._journal.answer(call.intent.call_id, call.answer)
+                except JournalError as error:
+                    await self.mask(session, f"journal: {error}")
+
+    async def _restore_masks(self) -> None:
+        """Write down the masks that a journal which could not be written left beside it."""
+        for row in await self._journal.left_masks():
+            if not self._share.has(row.n):
+                continue
+            try:
+                await self._journal.mask(row.session_id, row.masked or "the journal could not be written")
+                self._journal.take_mask(row.n)
+            except JournalError as error:
+                log.error("the mask of session %s stays beside the journal: %s", row.session_id, error)
 
 
 def _key(session_id: str, key: str, scopes: str, life_s: float | None) -> KeyRow:

@@ -1,27 +1,35 @@
 """`kill -9` between and during calls: no answered call is lost, sessions go on, and a journal that fails masks the episode."""
 
 import asyncio
+import random
+import re
+import resource
 import signal
+import socket
 import sqlite3
 import sys
+import time
 from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx
+import openai
 import pytest
 from openai import AsyncOpenAI
 
-from sandboxes.gateway.client import GatewayClient
+from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
 from sandboxes.gateway.scripted import Scripted
 
 USER = {"role": "user", "content": "hi"}
 
 
 @asynccontextmanager
-async def process(home, engine_url):
-    """A gateway process of its own; gives it and a client. Killed at the end."""
-    arguments = ["--port", "0", "--engine", engine_url, "--home", str(home), "--model", "scripted"]
+async def process(home, engine_url, *, port=0, largest_file=None):
+    """A gateway process of its own, which may write no file beyond a size; gives it and a client. Killed at the end."""
+    arguments = ["--port", str(port), "--engine", engine_url, "--home", str(home), "--model", "scripted"]
+    limit = largest_file and partial(resource.setrlimit, resource.RLIMIT_FSIZE, (largest_file, largest_file))
     running = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sandboxes.gateway", *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "sandboxes.gateway", *arguments, stdout=asyncio.subprocess.PIPE, preexec_fn=limit
     )
     try:
         line = (await asyncio.wait_for(running.stdout.readline(), 30)).decode()
@@ -92,6 +100,127 @@ async def test_a_gateway_that_is_told_to_stop_stops_and_records_what_it_cut(tmp_
         async with process(tmp_path, engine_url) as (_, client):
             [row] = await client.calls(session.session_id, episode_id="e", attempt_id="a")
             assert row.status in ("infra_error", "cancelled")
+
+
+def a_free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def echo(prompt):
+    """An answer that no other prompt has."""
+    return "you said " + re.findall(r"agent \d+ turn \d+", prompt)[-1] + " " + "x" * 20
+
+
+async def converse(sdk, url, agent, until, told):
+    """One agent: a conversation, turn after turn, every second one streamed. `told`: prompt -> (id, text) as received."""
+    messages = []
+    turn = 0
+    while turn < 4 or time.monotonic() < until:
+        prompt = f"agent {agent} turn {turn}"
+        messages.append({"role": "user", "content": prompt})
+        turn += 1
+        if turn % 2:
+            answer = await sdk.chat.completions.create(model="scripted", messages=messages)  # the SDK tries again
+            told[prompt] = answer.id, answer.choices[0].message.content
+        else:
+            told[prompt] = await streamed(sdk, messages, prompt)
+        messages.append({"role": "assistant", "content": told[prompt][1]})
+
+
+async def streamed(sdk, messages, key):
+    """A stream that broke is asked for again with its idempotency key, as an agent that streams has to."""
+    while True:
+        chunks = []
+        try:
+            asked = await sdk.chat.completions.create(
+                model="scripted",
+                messages=messages,
+                stream=True,
+                extra_headers={"Idempotency-Key": key.replace(" ", "-")},
+            )
+            async for chunk in asked:
+                chunks.append(chunk)
+        except (openai.APIError, httpx.TransportError):
+            await asyncio.sleep(0.2)
+            continue
+        if chunks and chunks[-1].choices and chunks[-1].choices[0].finish_reason:
+            return chunks[0].id, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+
+async def test_kill_9_at_random_points_under_load_loses_no_answered_call_and_doubles_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.5)  # the SDK's own pauses, cut short
+    draw, port, kills = random.Random(), a_free_port(), 5
+    async with Scripted(echo, token_delay_s=0.002, merge=True).serve() as engine_url:
+        async with process(tmp_path, engine_url, port=port) as (_, client):
+            sessions = [await client.start_session(f"agent-{n}") for n in range(4)]
+            url = client.openai_base_url
+        told, until = {}, time.monotonic() + 3600
+        sdks = [AsyncOpenAI(base_url=url, api_key=session.api_key, max_retries=50) for session in sessions]
+        for kill in range(kills + 1):
+            async with process(tmp_path, engine_url, port=port) as (running, client):
+                if kill == 0:
+                    agents = [asyncio.create_task(converse(sdk, url, n, until, told)) for n, sdk in enumerate(sdks)]
+                if kill < kills:
+                    await asyncio.sleep(draw.uniform(0.05, 0.8))
+                    running.send_signal(signal.SIGKILL)
+                    continue
+                before = len(told)
+                async with asyncio.timeout(60):
+                    while len(told) < before + 8:  # every session goes on
+                        await asyncio.sleep(0.05)  # noqa: ASYNC110 - the agents are clients like any other
+                for agent in agents:
+                    agent.cancel()
+                await asyncio.gather(*agents, return_exceptions=True)
+                rows = [
+                    row
+                    for session in sessions
+                    for row in await client.calls(session.session_id, episode_id="e", attempt_id="a")
+                ]
+        for sdk in sdks:
+            await sdk.close()
+    answered = {}
+    for row in rows:
+        if row.status == "ok":
+            prompt = re.findall(r"agent \d+ turn \d+", row.request_messages)[-1]
+            answered.setdefault(prompt, []).append(row)
+    assert {prompt: len(found) for prompt, found in answered.items() if len(found) > 1} == {}  # none doubled
+    for prompt, (call_id, text) in told.items():
+        [row] = answered[prompt]  # none lost
+        assert (row.call_id, row.token_status) == (call_id, "exact")
+        assert text == echo(prompt)
+    by_id = {row.call_id: row for row in rows}
+    for prompt, [row] in answered.items():
+        agent, turn = re.findall(r"\d+", prompt)
+        parent = by_id.get(row.parent_call_id)
+        before = re.findall(r"agent \d+ turn \d+", parent.request_messages)[-1] if parent else None
+        assert before == (f"agent {agent} turn {int(turn) - 1}" if int(turn) else None)  # one chain each
+
+
+async def test_a_full_disk_masks_the_episode_and_never_fails_the_agent(tmp_path):
+    async with Scripted(["fine"]).serve() as engine_url:
+        async with process(tmp_path, engine_url, largest_file=400_000) as (running, client):
+            good, session = await client.start_session("t"), await client.start_session("t")
+            await ask(client, good, messages=[USER])
+            async with AsyncOpenAI(base_url=client.openai_base_url, api_key=session.api_key, max_retries=0) as sdk:
+                for n in range(40):
+                    messages = [{"role": "user", "content": "x" * 2000}]
+                    answer = await sdk.chat.completions.create(model="scripted", messages=messages, seed=n)
+                    assert answer.choices[0].message.content == "fine"
+            told = await client.report(session.session_id)
+            assert "journal" in told["masked"] and told["delivered_fraction"] == 0
+            rows = await client.calls(session.session_id, episode_id="e", attempt_id="a")
+            assert len(rows) == 40 and {row.token_status for row in rows} == {"missing"}
+            with pytest.raises(GatewayUnavailable, match="journal cannot be written"):
+                await client.start_session("t")
+            running.send_signal(signal.SIGKILL)
+        async with process(tmp_path, engine_url) as (_, client):  # there is room again: the mask is not forgotten
+            assert (await client.report(session.session_id))["masked"]
+            assert (await client.report(good.session_id))["masked"] is None
+            await ask(client, good, messages=[USER], seed=1)
+            assert len(await client.calls(good.session_id, episode_id="e", attempt_id="a")) == 2
+        assert not list((tmp_path / "gateway" / "masks").iterdir())
 
 
 @pytest.mark.parametrize("broken", ["drop table calls", "alter table calls rename to calls_away"])
