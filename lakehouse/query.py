@@ -52,7 +52,7 @@ def connect(lake: str | None = None, *, pinned: Mapping[str, int] | None = None)
     found = {**store.versions(where), **(pinned or {})}
     for table in TABLES.values():
         version = (pinned or {}).get(table.name)
-        source = _empty(table) if table.name not in found else _scan(where, table.name, version)
+        source = _empty(table) if table.name not in found else _scan(where, table, version)
         connection.execute(f"create view bronze.{table.name} as {source}")
     for relation in relations():
         connection.execute(f"create view {relation.name} as {relation.sql}")
@@ -107,10 +107,11 @@ def _engine() -> duckdb.DuckDBPyConnection:
     return engine
 
 
-def _scan(lake: str, table: str, version: int | None) -> str:
-    where = store.uri(lake, table).replace("'", "''")
+def _scan(lake: str, table: Table, version: int | None) -> str:
+    """The table's rows; columns that it got after it was written are NULL."""
+    where = store.uri(lake, table.name).replace("'", "''")
     pin = "" if version is None else f", version = {version}"
-    return f"from delta_scan('{where}'{pin})"
+    return f"from delta_scan('{where}'{pin}) union all by name {_empty(table)}"
 
 
 def _empty(table: Table) -> str:

@@ -1,6 +1,7 @@
 """The tables, each once: grain, key, partitions, and what each column may hold. Masking and expiry derive from this.
 
-Columns and their types come from the record classes, so a table cannot drift from what the parts exchange.
+Columns and their types come from the record classes, so a table cannot drift from what the parts exchange. A column that
+is added to a class must be optional: it is NULL in rows from before, and the next write adds it to a table that lacks it.
 Lists hold one value per token and are stored in 32 bits: enough for any vocabulary, weight version or float32 log-prob.
 """
 
@@ -65,9 +66,9 @@ TABLES: dict[str, Table] = {
             "problems",
             records.Problem,
             "one row per problem and edition; the newest row holds",
-            ("problem_id",),
+            ("problem_id", "edition"),
             ("kind",),
-            _each(PSEUDONYM, "problem_id") | _each(CONTENT, "title", "prompt", "spec"),
+            _each(PSEUDONYM, "problem_id", "edition") | _each(CONTENT, "title", "prompt", "spec"),
         ),
         Table(
             "dispatches",
@@ -83,7 +84,7 @@ TABLES: dict[str, Table] = {
             "one row per episode that ended",
             ("episode_id",),
             ("run_id",),
-            _EPISODE | _each(PSEUDONYM, "attempt_id", "session_id") | _each(CONTENT, "error"),
+            _EPISODE | _each(PSEUDONYM, "attempt_id", "session_id", "problem_edition") | _each(CONTENT, "error"),
         ),
         Table(
             "calls",

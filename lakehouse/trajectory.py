@@ -31,7 +31,7 @@ class Trajectory:
     """An episode and all that is known of it. `rewards` are the judgements that hold, one per rubric version."""
 
     episode: Episode
-    problem: Problem | None
+    problem: Problem | None  # the edition that the episode saw
     turns: list[Turn]
     stray_actions: list[Action]  # tool calls that name no recorded call
     evidence: list[Evidence]
@@ -47,7 +47,8 @@ def trajectory(lake: str | None, episode_id: str) -> Trajectory:
                 f"no episode {episode_id!r} has landed; `lakeloop query 'from episodes'` lists those that have"
             )
         episode = Episode(**found[0])
-        problems = _rows(connection, "problems", "problem_id", episode.problem_id)
+        editions = _rows(connection, "problem_editions", "problem_id", episode.problem_id)
+        problems = [one for one in editions if one["edition"] == episode.problem_edition]
         calls = [Call(**row) for row in _rows(connection, "calls", "episode_id", episode_id, order="call_index")]
         actions = [
             Action(**row) for row in _rows(connection, "actions", "episode_id", episode_id, order="action_index")

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from lakehouse import store
 from lakehouse.invariants import InvalidRecord, check, refuse
-from lakehouse.records import Action, Call, Episode, Evidence, Record
+from lakehouse.records import Action, Call, Episode, Evidence, Problem, Record, now
 from lakehouse.schema import TABLES
 
 T = TypeVar("T")
@@ -107,6 +107,29 @@ class Writer:
 
             return self._retried(table, commit)
 
+    def put_problems(self, problems: Sequence[Problem]) -> Appended:
+        """Append the problems that are new or differ from their newest edition in the lake: repeating it adds nothing.
+
+        Editions that were there stay, for the episodes that saw them.
+        """
+        with store.exclusive(self.lake, "problems"):
+
+            def commit(delta: DeltaTable) -> Appended:
+                there = delta.to_pyarrow_table(columns=["problem_id", "edition", "created_at"]).sort_by("created_at")
+                newest = dict(zip(there["problem_id"].to_pylist(), there["edition"].to_pylist(), strict=True))
+                fresh = [
+                    problem.model_copy(update={"edition": problem.content, "created_at": now()})
+                    for problem in problems
+                    if newest.get(problem.problem_id) != problem.content
+                ]
+                data = to_arrow("problems", fresh)
+                check("problems", data)
+                if fresh:
+                    _write(delta, data, _next_landing(delta))
+                return Appended(delta.version(), len(fresh), skipped=len(fresh) < len(problems))
+
+            return self._retried("problems", commit)
+
     def land(
         self,
         episodes: Sequence[Episode],
@@ -191,10 +214,11 @@ class Writer:
         raise CommitFailedError(f"table {table}: {_RETRIES} commits in a row met another writer's: {last}")
 
     def _table(self, table: str) -> DeltaTable:
+        spec = TABLES[table]
         found = store.opened(self.lake, table)
         if found is not None:
+            _widen(found, spec.arrow)
             return found
-        spec = TABLES[table]
         return DeltaTable.create(
             store.uri(self.lake, table),
             spec.arrow,
@@ -214,6 +238,15 @@ def _write(delta: DeltaTable, data: pa.Table, transaction: Transaction | None) -
         writer_properties=_PARQUET,
         commit_properties=CommitProperties(app_transactions=transactions),
     )
+
+
+def _widen(delta: DeltaTable, columns: pa.Schema) -> None:
+    """Add the columns that a table of an earlier release lacks."""
+    there = {field.name for field in delta.schema().fields}
+    missing = [column for column in columns if column.name not in there]
+    if missing:
+        delta.alter.add_columns(Schema.from_arrow(pa.schema(missing)).fields)
+        delta.update_incremental()
 
 
 def _next_landing(delta: DeltaTable) -> Transaction:

@@ -50,9 +50,9 @@ def _(again):
         )
 
         select
-            episode_id, group_id, sample_index, started_at, problem_id, problem_kind as kind, split, purpose, mode,
-            model_name as model, model_version as version, status, error, n_calls as turns, n_completion_tokens as tokens,
-            outcome, reward, advantage
+            episode_id, group_id, sample_index, started_at, problem_id, problem_edition, problem_kind as kind, split,
+            purpose, mode, model_name as model, model_version as version, status, error, n_calls as turns,
+            n_completion_tokens as tokens, outcome, reward, advantage
         from episodes
         left join learnt using (episode_id)
         left join judgements on judgements.episode_id = episodes.episode_id and judgements.rubric = episodes.problem_kind
@@ -212,7 +212,10 @@ def _(chosen, lake):
 @app.cell
 def _(actions, calls, episode, facts, lake, siblings, trained, training_set):
     rows = trained.filter(pl.col("training_set_id").eq_missing(training_set.value)).to_dicts()
-    _asked = lake.execute("select prompt from problems where problem_id = $1", [episode["problem_id"]]).fetchone()
+    _asked = lake.execute(
+        "select prompt from problem_editions where problem_id = $1 and edition is not distinct from $2",
+        [episode["problem_id"], episode["problem_edition"]],
+    ).fetchone()
     _tokenizer = tokenizer_of(lake, episode["model"])
     shown = page(episode, _asked[0] if _asked else "", facts, siblings, calls, actions, rows, _tokenizer)
     mo.Html(shown)

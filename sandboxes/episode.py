@@ -204,6 +204,7 @@ class Attempt:
             duration_s=time.monotonic() - self.start,
             started_at=self.started_at,
             ended_at=now(),
+            problem_edition=self.problem.edition,
         )
 
 

@@ -54,12 +54,12 @@ class Play:
 
 @task(cache_policy=NO_CACHE)
 async def load_problems(kinds: Sequence[str]) -> int:
-    """Put the shipped problems of these kinds into the lake, once each; how many are new."""
+    """Put the shipped problems of these kinds into the lake, each edition once; how many are new or changed."""
     writer = Writer()
     new = 0
     for kind in kinds:
         problems = await asyncio.to_thread(load, kind)
-        new += writer.append_new("problems", problems, key="problem_id").rows
+        new += writer.put_problems(problems).rows
     return new
 
 
@@ -67,14 +67,15 @@ async def load_problems(kinds: Sequence[str]) -> int:
 def dispatch(draw: Draw) -> tuple[list[Dispatch], dict[str, Problem]]:
     """Write down the intent to run every episode of the draw, and return those that have not landed with their problems.
 
-    Repeating a run id is how an interrupted run is continued: the same draw gives the same episodes.
+    Repeating a run id is how an interrupted run is continued: the same draw gives the same episodes. Where a problem has
+    a new edition since, its episodes are played anew: those of two editions are no group.
     """
     problems = choose(None, draw.problems, split=draw.split, seed=draw.seed, max_difficulty=draw.max_difficulty)
     intents = [
         Dispatch(
-            episode_id=episode_id(draw.run_id, problem.problem_id, sample),
+            episode_id=episode_id(draw.run_id, problem.problem_id, sample, problem.edition),
             run_id=draw.run_id,
-            group_id=group_id(draw.run_id, problem.problem_id),
+            group_id=group_id(draw.run_id, problem.problem_id, problem.edition),
             problem_id=problem.problem_id,
             sample_index=sample,
             agent=problem.kind if draw.agent == "policy" else draw.agent,
@@ -123,8 +124,9 @@ async def roll_out(
         await progress.advance()
         return result
 
+    key_file = settings.home.keys / "operator"
     async with (
-        GatewayClient(settings.gateway_url, operator_key(settings.home.keys / "operator")) as gateway,
+        GatewayClient(settings.gateway_url, lambda: operator_key(key_file)) as gateway,
         asyncio.TaskGroup() as group,
     ):
         running = [group.create_task(one(intent, gateway)) for intent in shard]

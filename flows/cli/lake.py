@@ -99,13 +99,13 @@ def show_episode(episode_id: str, as_json: Json = False) -> None:
 def load_problems(
     kinds: Annotated[list[str] | None, typer.Argument(help="Kinds to load. Default: all.")] = None,
 ) -> None:
-    """Put the shipped problems into the lake; those already there stay as they are."""
+    """Put the shipped problems into the lake. One that changed is added as a new edition; episodes keep the one they saw."""
     from lakehouse.write import Writer
     from sandboxes.problems.library import LOADERS, load
 
     for kind in kinds or LOADERS:
-        added = Writer().append_new("problems", load(kind), key="problem_id")
-        console.print(f"{kind}: {added.rows} new problems")
+        added = Writer().put_problems(load(kind))
+        console.print(f"{kind}: {added.rows} new problems or editions")
 
 
 @problems_app.command("check")

@@ -3,7 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.records import Dispatch, episode_id, group_id, now
-from tasks.rollout import Draw, shards
+from lakehouse.write import Writer
+from sandboxes.problems.library import load
+from tasks.rollout import Draw, dispatch, shards
 
 
 def intents(problems, samples):
@@ -35,3 +37,25 @@ def test_shards_hold_every_episode_once_and_in_order(problems, samples, size):
 @pytest.mark.parametrize(("agent", "mode"), [("policy", "policy"), ("null", "policy"), ("expert", "demonstration")])
 def test_what_the_expert_does_is_a_demonstration(agent, mode):
     assert Draw("run", {"search": 1}, "train", 1, agent, "train", 0, 1.0).mode == mode
+
+
+@pytest.fixture
+def draw(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    return Draw("run", {"search": 2}, "train", 2, "policy", "train", 0, 1.0)
+
+
+def test_a_run_goes_on_with_the_same_episodes_and_anew_where_a_problem_has_another_edition(draw):
+    problems = [one for one in load("search") if one.split == "train"][:2]
+    Writer().put_problems(problems)
+    todo, known = dispatch.fn(draw)
+    assert {intent.problem_id for intent in todo} == known.keys() == {one.problem_id for one in problems}
+    assert dispatch.fn(draw)[0] == todo
+    changed = problems[0].model_copy(update={"prompt": "said better"})
+    Writer().put_problems([changed, problems[1]])
+    again, known = dispatch.fn(draw)
+    assert known[changed.problem_id].prompt == "said better"
+    before, after = ({(one.episode_id, one.group_id) for one in intents} for intents in (todo, again))
+    same = {(one.episode_id, one.group_id) for one in todo if one.problem_id == problems[1].problem_id}
+    assert before & after == same
+    assert len(after - before) == 2

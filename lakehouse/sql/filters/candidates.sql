@@ -1,6 +1,6 @@
 -- grain: one row per episode in question
 -- variables: run_ids (list, NULL = every run), rubrics (list such as ['swe@1'], NULL = every newest judgement)
--- inputs: episodes, problems, latest_rewards, episode_tokens
+-- inputs: episodes, problem_editions, latest_rewards, episode_tokens
 with judgements as (
     select *
     from latest_rewards
@@ -15,13 +15,16 @@ select
     judgements.status as reward_status,
     judgements.outcome,
     judgements.reward,
-    problems.allowed_uses,
-    problems.oracle_passed and problems.null_failed as gates_passed,
+    problem_editions.allowed_uses,
+    problem_editions.oracle_passed and problem_editions.null_failed as gates_passed,
     episode_tokens.oldest_version,
     episode_tokens.versions,
     coalesce(episode_tokens.tokens_missing, true) as tokens_missing
 from episodes
 left join judgements using (episode_id)
-left join problems using (problem_id)
+left join problem_editions
+    on
+        episodes.problem_id = problem_editions.problem_id
+        and episodes.problem_edition is not distinct from problem_editions.edition
 left join episode_tokens using (episode_id)
 where getvariable('run_ids')::varchar[] is null or list_contains(getvariable('run_ids')::varchar[], episodes.run_id)

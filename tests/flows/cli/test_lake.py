@@ -61,7 +61,7 @@ def test_an_unknown_episode_is_named(lakeloop):
 
 def test_shipped_problems_load_once(lakeloop):
     assert "search: " in lakeloop("problems", "load", "search").out
-    assert "search: 0 new problems" in lakeloop("problems", "load", "search").out
+    assert "search: 0 new problems or editions" in lakeloop("problems", "load", "search").out
     listed = json.loads(lakeloop("problems", "list", "--json").out)
     assert {row["split"] for row in listed} == {"train", "eval"}
     assert sum(row["problems"] for row in listed) == sum(row["gated"] for row in listed) >= 200
