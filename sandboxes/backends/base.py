@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 WORKDIR = "/testbed"  # where the work tree lies inside every box
+GATEWAY_PORT = 8900
+GATEWAY_URL = f"http://127.0.0.1:{GATEWAY_PORT}"  # the gateway, for commands in a box that was given its socket
+GATEWAY_FOLDER = "/run/gateway"  # where such a box sees the socket's folder
 
 
 class SandboxError(Exception):
@@ -37,6 +40,7 @@ class BoxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     labels: Mapping[str, str] = field(default_factory=dict)
+    gateway: Path | None = None  # the gateway's socket for boxes, alone in its folder; all that the box can reach
 
 
 @dataclass(frozen=True)

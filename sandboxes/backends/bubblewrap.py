@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sandboxes.backends import cgroup, images
-from sandboxes.backends.base import BackendUnavailable, BoxSpec, Limits, RootFilesystem, SandboxError
-from sandboxes.backends.client import LINE_LIMIT, RunnerBox, runner_command
+from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, RootFilesystem, SandboxError
+from sandboxes.backends.client import LINE_LIMIT, RunnerBox, gateway_folder, runner_command
 
 END_TIMEOUT_S = 10.0
 # Without setpriv the box's uid 1000 would be the host's root.
@@ -48,7 +48,7 @@ class Bubblewrap:
         try:
             process = await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", JOIN, "box", *group.procs, "--"),
-                *_command(root, spec.limits),
+                *_command(root, spec),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
@@ -98,8 +98,9 @@ def _kill(process: Process) -> None:
         process.kill()  # --die-with-parent takes the rest along
 
 
-def _command(root: str, limits: Limits) -> list[str]:
-    megabyte = 1 << 20
+def _command(root: str, spec: BoxSpec) -> list[str]:
+    limits, megabyte = spec.limits, 1 << 20
+    shown = [str(gateway_folder(spec.gateway)), GATEWAY_FOLDER] if spec.gateway else []
     command = [
         *("bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *("--as-pid-1", "--uid", "1000", "--gid", "1000", "--hostname", "box"),
@@ -108,6 +109,7 @@ def _command(root: str, limits: Limits) -> list[str]:
         *("--size", str(64 * megabyte), "--tmpfs", "/tmp"),  # noqa: S108 - the box's own
         *("--size", str(16 * megabyte), "--tmpfs", "/home/agent"),
         *("--size", str(limits.workdir_mb * megabyte), "--tmpfs", "/testbed"),
+        *(["--tmpfs", "/run", "--ro-bind", *shown, "--remount-ro", "/run"] if shown else []),
         *("--chdir", "/testbed", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--cap-drop", "ALL"),
         *runner_command(),
     ]

@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from sandboxes.backends.base import WORKDIR, BoxSpec, ExecResult, SandboxError
+from sandboxes.backends.base import GATEWAY_FOLDER, GATEWAY_PORT, WORKDIR, BoxSpec, ExecResult, SandboxError
 
 GRACE_S = 30.0  # the runner keeps the deadlines; we only notice when it does not
 FILES_TIMEOUT_S = 60.0
@@ -29,6 +30,29 @@ def runner_command() -> list[str]:
     """The command of PID 1. The program travels as an argument, so a box needs no file of ours."""
     source = resources.files("sandboxes.backends").joinpath("runner.py").read_text(encoding="utf-8")
     return ["python3", "-I", "-S", "-c", source]
+
+
+def gateway_folder(socket: Path) -> Path:
+    """The folder to show to a box so that it finds the gateway's socket. SandboxError where that shows anything else."""
+    folder = socket.resolve().parent
+    try:
+        held = sorted(entry.name for entry in folder.iterdir())
+    except OSError as error:
+        raise SandboxError(f"the gateway's socket {socket} cannot be shown to a box: {error}") from error
+    if held != [socket.name]:
+        raise SandboxError(
+            f"{folder} holds {', '.join(held) or 'nothing'} and should hold the gateway's socket {socket.name} alone: "
+            "start the gateway with --socket"
+        )
+    return folder
+
+
+def _forward(gateway: Path | None) -> dict[str, Any] | None:
+    """What the runner must know to pass connections on; None where the box reaches nothing."""
+    if gateway is None:
+        return None
+    program = resources.files("sandboxes.backends").joinpath("forward.py").read_text(encoding="utf-8")
+    return {"program": program, "port": GATEWAY_PORT, "socket": f"{GATEWAY_FOLDER}/{gateway.name}"}
 
 
 class RunnerBox:
@@ -55,7 +79,11 @@ class RunnerBox:
 
     async def prepare(self) -> None:
         """Say hello, set the lease, write the work tree. SandboxError when the box does not answer."""
-        await self._ask({"op": "hello", "lease_s": self._spec.limits.lease_s}, timeout_s=GRACE_S)
+        hello = {"op": "hello", "lease_s": self._spec.limits.lease_s, "forward": _forward(self._spec.gateway)}
+        try:
+            await self._ask(hello, timeout_s=GRACE_S)
+        except ValueError as error:
+            raise SandboxError(str(error)) from error
         if self._spec.files:
             await self.write(self._spec.files)
 

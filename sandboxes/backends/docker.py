@@ -5,16 +5,17 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import docker
 import docker.errors
 import requests
-from docker.types import LogConfig, Ulimit
+from docker.types import LogConfig, Mount, Ulimit
 
 from sandboxes.backends import images
-from sandboxes.backends.base import BackendUnavailable, BoxSpec, Limits, SandboxError
-from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, runner_command
+from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, Limits, SandboxError
+from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, gateway_folder, runner_command
 
 LABEL = "lakeloop.box"
 LEASE_LABEL = "lakeloop.lease_until"  # seconds since the epoch
@@ -97,8 +98,9 @@ def _options(spec: BoxSpec) -> dict[str, Any]:
         "network_mode": "none",
         "read_only": True,
         "tmpfs": _tmpfs(limits),
+        "mounts": [_gateway(spec.gateway)] if spec.gateway else [],
         "shm_size": "16m",
-        "pids_limit": limits.pids + 4,  # the agent's, and the runner with a fork in flight
+        "pids_limit": limits.pids + 5,  # the agent's, the runner with a fork in flight, the forwarder
         "mem_limit": limits.memory_mb << 20,
         "memswap_limit": limits.memory_mb << 20,
         "nano_cpus": int(limits.cpus * 1e9),
@@ -112,6 +114,10 @@ def _options(spec: BoxSpec) -> dict[str, Any]:
         "stdin_open": True,  # and closed when we are gone: the runner then ends
         "auto_remove": True,
     }
+
+
+def _gateway(socket: Path) -> Mount:
+    return Mount(GATEWAY_FOLDER, str(gateway_folder(socket)), type="bind", read_only=True)
 
 
 def _tmpfs(limits: Limits) -> dict[str, str]:

@@ -6,7 +6,7 @@ it is root, commands and file operations run as uid 1000. Nothing an earlier com
 served, so checking a path and then using it cannot be raced. End of stdin or of the lease ends the box.
 """
 
-# ruff: noqa: PTH101, PTH103, PTH108, PTH114, PTH120, PTH123 - a box starts sooner without pathlib
+# ruff: noqa: PTH101, PTH103, PTH108, PTH114, PTH116, PTH120, PTH123 - a box starts sooner without pathlib
 
 import contextlib
 import ctypes
@@ -36,12 +36,61 @@ class Refused(Exception):
     """The request asks for what a box does not give."""
 
 
+class Forward:
+    """The way to the gateway, the only one out of the box. The port is ours alone: no command can take it."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        import socket  # noqa: PLC0415 - boxes without a gateway start sooner without it
+
+        namespace: dict[str, Any] = {"__name__": "forward"}
+        exec(compile(told["program"], "forward.py", "exec"), namespace)  # noqa: S102 - the controller's own text
+        self.serve = namespace["serve"]
+        self.path: str = told["socket"]
+        child = os.fork()
+        if child == 0:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+                os._exit(self.become() or trial.connect_ex(self.path))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code:
+            raise Refused(
+                f"the gateway's socket cannot be reached from this box ({os.strerror(code)}): is the gateway up? One that "
+                f"runs as root shares its socket with bubblewrap's boxes when it is started with --socket-group {AGENT}"
+            )
+        self.listener = socket.create_server(("127.0.0.1", told["port"]), backlog=64)
+
+    def become(self) -> int:
+        """Be the socket's owner where we are root, whose rights over files a box does not have; the error number, or 0."""
+        try:
+            owner = os.stat(os.path.dirname(self.path))
+            if ROOT:
+                os.setgroups([])
+                os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+                os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+        except OSError as error:
+            return error.errno or 1
+        return 0
+
+    def start(self) -> None:
+        """Pass on, in a process of its own, until it is killed."""
+        if os.fork() == 0:
+            try:
+                nothing = os.open(os.devnull, os.O_RDWR)
+                for descriptor in (0, 1, 2):
+                    os.dup2(nothing, descriptor)
+                os.setsid()
+                if not self.become():
+                    self.serve(self.listener, self.path)
+            finally:
+                os._exit(1)
+
+
 class Channel:
     """The controller's end: stdin and stdout of PID 1."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
         self.lease_end = time.monotonic() + 60.0  # until `hello` says otherwise
+        self.forward: Forward | None = None
 
     def left(self) -> float:
         return max(0.0, self.lease_end - time.monotonic())
@@ -145,6 +194,8 @@ class Capture:
 
 def execute(channel: Channel, request: dict[str, Any], stdin: bytes) -> None:
     began = time.monotonic()
+    if channel.forward:
+        channel.forward.start()  # it ends with the command, as all that runs here
     in_read, in_write = os.pipe2(os.O_CLOEXEC)
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
     err_read, err_write = os.pipe2(os.O_CLOEXEC)
@@ -362,6 +413,7 @@ def serve(channel: Channel, request: dict[str, Any]) -> None:
         snapshot(channel, request["limit"])
     elif op == "hello":
         channel.lease_end = time.monotonic() + request["lease_s"]
+        channel.forward = Forward(request["forward"]) if request["forward"] else None
         channel.reply({"ok": True})
     else:
         raise Refused(f"unknown operation {op!r}")
