@@ -5,6 +5,7 @@ that may set rewards open nothing here, not even by mistake.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +21,9 @@ from sandboxes.gateway.endpoints import gateway_error
 from sandboxes.gateway.errors import GatewayError, Unauthorized
 from sandboxes.gateway.journal import Journal
 from sandboxes.gateway.keys import bearer, hashed
-from sandboxes.gateway.listen import Embedded, bind_path, config
+from sandboxes.gateway.listen import SOCKET_PATH_BYTES, Embedded, bind_path, config
+
+log = logging.getLogger(__name__)
 
 KNOWN_KEYS = 8192  # model keys that need not be looked up again: what a key is for never changes
 
@@ -62,10 +65,12 @@ class Door:
     group: int | None = None
 
     def prepare(self) -> None:
-        """Make the folder. ValueError where it holds anything else.
+        """Make the folder. ValueError where it holds anything else, or the path is too long.
 
         Boxes are shown the folder, not the socket, so that they find the socket of a gateway that was started again.
         """
+        if len(os.fsencode(self.path)) > SOCKET_PATH_BYTES:
+            raise ValueError(f"{self.path} is too long for a Unix socket ({SOCKET_PATH_BYTES} bytes)")
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         others = sorted(entry.name for entry in self.path.parent.iterdir() if entry.name != self.path.name)
         if others:
@@ -96,7 +101,13 @@ async def open_to_boxes(
     async def serve() -> None:
         while not beside.started:  # noqa: ASYNC110 - uvicorn has no start event; sessions are restored by then
             await asyncio.sleep(0.01)
-        await server.serve(sockets=[door.bind()])
+        try:
+            bound = door.bind()
+        except OSError as error:
+            log.error("boxes will not reach this gateway, so it stops: %s: %s", door.path, error)
+            beside.should_exit = True
+            return
+        await server.serve(sockets=[bound])
 
     running = asyncio.create_task(serve())
     try:
