@@ -33,6 +33,9 @@ class Said:
         stop = step.get("stop_reason")
         if stop:
             said["content"] = said["content"].partition(stop)[0]
+        elif not step["finish_reason"]:  # what may be the start of a stop string waits
+            held = max((len(one) - 1 for one in self._body.get("stop") or []), default=0)
+            said["content"] = said["content"][: len(said["content"]) - held]
         delta: dict[str, Any] = {"role": "assistant"} if first else {}
         for kind, whole in said.items():
             new = whole[self._shown[kind] :]
