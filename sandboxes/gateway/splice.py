@@ -2,16 +2,19 @@
 
 Bridge tokens, between a sampled turn and the next prompt, come from rendering: render the conversation up to the end of
 the assistant turn and beyond it, and take the difference. The result must equal the rendered ids or detokenise to the
-same text; where it does not, the rendered ids are used and the call starts a segment, `retokenised`.
+same text, or to a turn whose tool calls say the same in other spaces; where it does not, the rendered ids are used and
+the call starts a segment, `retokenised`.
 """
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sandboxes.gateway import raw
 from sandboxes.gateway.engine import Engine
+from sandboxes.gateway.errors import EngineRefused
 from sandboxes.gateway.facts import Conversation, Rendered, Route
 from sandboxes.gateway.recorded import Message, Recorded, prefix_digests
 
@@ -65,7 +68,43 @@ async def _splice(
         return None
     spliced = call.all_token_ids + tail + rendered[len(upto) :]
     said, meant = await asyncio.gather(engine.detokenize(spliced), engine.detokenize(rendered))
-    return spliced if _whole(said) == _whole(meant) else None
+    if _whole(said) == _whole(meant) or await _says_the_same(engine, known, call, upto[: len(upto) - len(tail)]):
+        return spliced
+    return None
+
+
+async def _says_the_same(engine: Engine, known: Conversation, call: Recorded, upto: list[int]) -> bool:
+    """Whether the template's own writing of a turn with tool calls reads as the turn that was sampled.
+
+    Templates write the arguments anew, as JSON with their own spaces and escapes, where a model writes its own. What
+    stands before that turn is the call's own prompt, which was checked when it was sent.
+    """
+    assert call.answer is not None
+    if not known.messages[-1].get("tool_calls"):
+        return False
+    before = (await engine.render(replace(known, messages=known.messages[:-1]))).token_ids
+    ends = int(call.answer.ended_turn)
+    written = upto[len(before) : len(upto) - ends]
+    sampled = call.answer.completion_token_ids[: len(call.answer.completion_token_ids) - ends]
+    if upto[: len(before)] != before or not written or not sampled:
+        return False
+    try:
+        told = [(await engine.derender(ids, before, known, None))["message"] for ids in (written, sampled)]
+    except EngineRefused:  # no parser reads it
+        return False
+    return _meaning(told[0]) == _meaning(told[1])
+
+
+def _meaning(message: Message) -> Any:
+    """What a turn says, its tool calls' arguments as values; None where they are not JSON."""
+    try:
+        calls = [
+            (call["function"]["name"], json.loads(call["function"]["arguments"]))
+            for call in message.get("tool_calls") or []
+        ]
+    except ValueError:
+        return None
+    return message.get("content") or "", message.get("reasoning") or "", calls
 
 
 def _whole(text: str) -> str:
