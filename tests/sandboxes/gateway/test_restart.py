@@ -8,9 +8,9 @@ import signal
 import socket
 import sqlite3
 import sys
-import time
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 
 import httpx
 import openai
@@ -113,19 +113,17 @@ def echo(prompt):
     return "you said " + re.findall(r"agent \d+ turn \d+", prompt)[-1] + " " + "x" * 20
 
 
-async def converse(sdk, url, agent, until, told):
+async def converse(sdk, agent, told):
     """One agent: a conversation, turn after turn, every second one streamed. `told`: prompt -> (id, text) as received."""
     messages = []
-    turn = 0
-    while turn < 4 or time.monotonic() < until:
+    for turn in count():
         prompt = f"agent {agent} turn {turn}"
         messages.append({"role": "user", "content": prompt})
-        turn += 1
         if turn % 2:
+            told[prompt] = await streamed(sdk, messages, prompt)
+        else:
             answer = await sdk.chat.completions.create(model="scripted", messages=messages)  # the SDK tries again
             told[prompt] = answer.id, answer.choices[0].message.content
-        else:
-            told[prompt] = await streamed(sdk, messages, prompt)
         messages.append({"role": "assistant", "content": told[prompt][1]})
 
 
@@ -149,37 +147,64 @@ async def streamed(sdk, messages, key):
             return chunks[0].id, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
+class Moment:
+    """Waits for something that happens in a gateway under load, and then for a moment more or not."""
+
+    def __init__(self, home):
+        self.generations = 0
+        self.home = home
+        self.draw = random.Random()
+
+    def reply(self, prompt):
+        self.generations += 1
+        return echo(prompt)
+
+    async def comes(self):
+        if self.draw.random() < 0.6:  # an answer was journalled just now; its client may not have it yet
+            await self.more(self.answered, by=self.draw.randint(1, 6))
+        else:  # anywhere in a call
+            await self.more(lambda: self.generations, by=self.draw.randint(1, 8))
+            await asyncio.sleep(self.draw.uniform(0, 0.15))
+
+    def answered(self):
+        with sqlite3.connect(f"file:{self.home}/gateway/journal.db?mode=ro", uri=True) as db:
+            return db.execute("""select count(*) from answers where answer like '{"status":"ok"%'""").fetchone()[0]
+
+    async def more(self, number, by=1):
+        wanted = number() + by
+        async with asyncio.timeout(60):
+            while number() < wanted:  # noqa: ASYNC110 - what is counted happens in other processes
+                await asyncio.sleep(0)
+
+
 async def test_kill_9_at_random_points_under_load_loses_no_answered_call_and_doubles_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.5)  # the SDK's own pauses, cut short
-    draw, port, kills = random.Random(), a_free_port(), 5
-    async with Scripted(echo, token_delay_s=0.002, merge=True).serve() as engine_url:
-        async with process(tmp_path, engine_url, port=port) as (_, client):
+    monkeypatch.setattr(openai._base_client, "MAX_RETRY_DELAY", 0.3)  # the SDK's own pauses, cut short
+    moment, port, told = Moment(tmp_path), a_free_port(), {}
+    async with Scripted(moment.reply, token_delay_s=0.001, merge=True).serve() as engine_url:
+        async with process(tmp_path, engine_url, port=port) as (running, client):
             sessions = [await client.start_session(f"agent-{n}") for n in range(4)]
-            url = client.openai_base_url
-        told, until = {}, time.monotonic() + 3600
-        sdks = [AsyncOpenAI(base_url=url, api_key=session.api_key, max_retries=50) for session in sessions]
-        for kill in range(kills + 1):
-            async with process(tmp_path, engine_url, port=port) as (running, client):
-                if kill == 0:
-                    agents = [asyncio.create_task(converse(sdk, url, n, until, told)) for n, sdk in enumerate(sdks)]
-                if kill < kills:
-                    await asyncio.sleep(draw.uniform(0.05, 0.8))
-                    running.send_signal(signal.SIGKILL)
-                    continue
-                before = len(told)
-                async with asyncio.timeout(60):
-                    while len(told) < before + 8:  # every session goes on
-                        await asyncio.sleep(0.05)  # noqa: ASYNC110 - the agents are clients like any other
-                for agent in agents:
-                    agent.cancel()
-                await asyncio.gather(*agents, return_exceptions=True)
-                rows = [
-                    row
-                    for session in sessions
-                    for row in await client.calls(session.session_id, episode_id="e", attempt_id="a")
-                ]
-        for sdk in sdks:
-            await sdk.close()
+            shared = AsyncOpenAI(base_url=client.openai_base_url, api_key="none", max_retries=100)
+            agents = [
+                asyncio.create_task(converse(shared.with_options(api_key=session.api_key), n, told))
+                for n, session in enumerate(sessions)
+            ]
+            await moment.comes()
+            running.send_signal(signal.SIGKILL)
+        for _ in range(4):
+            async with process(tmp_path, engine_url, port=port) as (running, _):
+                await moment.comes()
+                running.send_signal(signal.SIGKILL)
+        async with process(tmp_path, engine_url, port=port) as (_, client):
+            await moment.more(lambda: len(told), by=8)  # every session goes on
+            for agent in agents:
+                agent.cancel()
+            await asyncio.gather(*agents, return_exceptions=True)
+            rows = [
+                row
+                for session in sessions
+                for row in await client.calls(session.session_id, episode_id="e", attempt_id="a")
+            ]
+        await shared.close()
     answered = {}
     for row in rows:
         if row.status == "ok":
