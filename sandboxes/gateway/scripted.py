@@ -143,6 +143,8 @@ class Scripted:
             return _refusal(404, f"The model `{body['model']}` does not exist.", "model")
         if not 0 <= body.get("temperature", 1.0) <= 2:
             return _refusal(400, f"temperature must be in [0, 2], got {body['temperature']}", "temperature")
+        if not all(body.get("stop") or []):
+            return _refusal(400, "stop cannot contain an empty string.", None)
         if len(ids) >= self.max_model_len:
             return _refusal(400, f"This model's maximum context length is {self.max_model_len} tokens.", "input_tokens")
         return None

@@ -58,7 +58,7 @@ def render(
 ) -> str:
     """The prompt text. `ending`: "prompt", "closed" or "open". `strip` makes a template that trims earlier answers,
     `think` one that shows an answer's reasoning only until the user speaks again, as Qwen3's does."""
-    head = [dict(messages[0])] if messages[0]["role"] == "system" else []
+    head = [{**messages[0], "content": messages[0].get("content") or ""}] if messages[0]["role"] == "system" else []
     turns = list(messages[len(head) :])
     if tools:
         names = "Tools: " + ", ".join(tool["function"]["name"] for tool in tools)
@@ -81,8 +81,13 @@ def _said(turn: Mapping[str, Any], *, strip: bool, think: bool) -> str:
 
 
 def called(function: Mapping[str, Any]) -> str:
-    """One tool call as the template writes it and as a policy says it."""
-    arguments = json.dumps(json.loads(function["arguments"]), ensure_ascii=False)
+    """One tool call as the template writes it and as a policy says it. As vLLM does, it writes `{}` for arguments that are
+    no JSON object."""
+    try:
+        given = json.loads(function["arguments"])
+    except ValueError:
+        given = {}
+    arguments = json.dumps(given if isinstance(given, dict) else {}, ensure_ascii=False)
     return f'<tool_call>\n{{"name": "{function["name"]}", "arguments": {arguments}}}\n</tool_call>'
 
 

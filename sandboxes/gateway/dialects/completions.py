@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from sandboxes.gateway import raw as raw_prompts
 from sandboxes.gateway.dialects.base import Asked
-from sandboxes.gateway.dialects.wire import check_model, decode, event, origin, part_of
+from sandboxes.gateway.dialects.wire import Off, check_model, decode, event, origin, part_of
 from sandboxes.gateway.endpoints import ErrorBody
 from sandboxes.gateway.errors import BadRequest, GatewayError
 from sandboxes.gateway.recorded import Message, Recorded
@@ -56,7 +56,7 @@ class CompletionRequest(BaseModel):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    echo: Literal[False] | None = None
+    echo: Off | None = None
     user: str | None = None  # a label for the provider's records; it shapes no answer
 
     def prompts(self) -> list[str | list[int]]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sandboxes.gateway.dialects.base import Asked
 from sandboxes.gateway.dialects.responses_events import ResponseEvents
 from sandboxes.gateway.dialects.responses_items import PREFIX, Strict, Turns, output
-from sandboxes.gateway.dialects.wire import check_model, decode, origin, thinking
+from sandboxes.gateway.dialects.wire import Off, check_model, decode, origin, thinking
 from sandboxes.gateway.endpoints import ErrorBody
 from sandboxes.gateway.errors import BadRequest, GatewayError, NotFound
 from sandboxes.gateway.facts import Conversation
@@ -66,7 +66,7 @@ class ReasoningOptions(Strict):
 
 
 class StreamOptions(Strict):
-    include_obfuscation: Literal[False] = False
+    include_obfuscation: Off = False
 
 
 class ResponsesRequest(BaseModel):
@@ -93,7 +93,7 @@ class ResponsesRequest(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     truncation: Literal["disabled"] | None = None
-    background: Literal[False] | None = None
+    background: Off | None = None
     service_tier: Literal["auto", "default"] | None = None  # there is one
     user: str | None = None  # labels for the provider's records and caches; they shape no answer
     safety_identifier: str | None = None

@@ -3,13 +3,22 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from sandboxes.gateway.errors import BadRequest, NotFound
 
 Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def _truth_value(value: Any) -> Any:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError("Input should be a valid boolean")
+    return value
+
+
+Off = Annotated[Literal[False], BeforeValidator(_truth_value)]  # the literal alone takes a 0 too
 
 
 class Origin(TypedDict):
