@@ -16,6 +16,7 @@ from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnava
 from sandboxes.problems.base import Environment, EnvironmentFailure, Fact
 from sandboxes.problems.kinds import kind_of
 
+STARTING_S = 300.0  # for room in the gateway, and for weights that are being swapped
 FETCHING_S = 60.0
 GRADING_S = 600.0
 CLOSING_S = 30.0  # each of: end the session, close the environment
@@ -57,12 +58,15 @@ async def run_episode(
 ) -> Result:
     """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
 
-    The agent has `deadline_s` seconds for everything up to its last action. Fetching the calls and grading have
-    deadlines of their own; grading happens if, and only if, the status is trainable.
+    The agent has `deadline_s` seconds for everything from opening the environment to its last action. Starting the
+    session, fetching the calls and grading have deadlines of their own; grading happens if, and only if, the status is
+    trainable.
     """
     attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name)
     try:
-        await attempt.guard(attempt.act(), deadline_s)
+        await attempt.guard(attempt.begin(), STARTING_S + CLOSING_S)
+        if attempt.session is not None:
+            await attempt.guard(attempt.act(attempt.session), deadline_s)
         await attempt.guard(attempt.fetch(), FETCHING_S)
         if attempt.status.trainable:
             await attempt.guard(attempt.grade(), GRADING_S)
@@ -106,18 +110,24 @@ class Attempt:
                 self.status = next((status for kind, status in TAXONOMY if isinstance(error, kind)), otherwise)
                 self.error = f"while {doing}: {type(error).__name__}: {error}".rstrip(": ")
 
-    async def act(self) -> None:
-        """Environment, session, agent."""
+    async def begin(self) -> None:
+        """The session. Waiting for it is no time of the agent's."""
+        self.phase = ("starting the gateway session", Status.INFRA_ERROR)
+        self.session = await self.gateway.start_session(
+            self.dispatch.episode_id, mode=self.dispatch.mode, wait_s=STARTING_S
+        )
+
+    async def act(self, session: Session) -> None:
+        """Environment, agent."""
+        self.start = time.monotonic()
         self.phase = ("opening the environment", Status.ENV_ERROR)
         kind = kind_of(self.problem.kind)
         self.environment = await kind.open(self.problem, self.backend)
-        self.phase = ("starting the gateway session", Status.INFRA_ERROR)
-        self.session = await self.gateway.start_session(self.dispatch.episode_id, mode=self.dispatch.mode)
         self.phase = (f"running agent {self.dispatch.agent}", Status.AGENT_ERROR)
         agent = _agent(self.dispatch.agent)
         job = Job(
             environment=self.environment,
-            endpoint=Endpoint(self.gateway.openai_base_url, self.session.api_key, self.model_name),
+            endpoint=Endpoint(self.gateway.openai_base_url, session.api_key, self.model_name),
             sampling=self.sampling,
             plan=kind.expert(self.problem) if agent.follows_plan else (),
             deadline=self.start + self.deadline_s - min(MARGIN_S, self.deadline_s / 10),
