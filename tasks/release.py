@@ -67,32 +67,43 @@ def register(
 
 @task(cache_policy=NO_CACHE)
 def serve(version: int) -> None:
-    """Reload the engine to a version, prove it, and write the deployment down whatever comes out. NotDeployed if no proof."""
+    """Reload every engine to a version, one after another, and prove it. NotDeployed at the first one without a proof.
+
+    The engines are the stack's and those that operators added to the gateway. Each deployment is written down, whatever
+    comes out.
+    """
     settings = Settings()
     registry = Registry(settings.mlflow_url)
     folder = registry.intact(settings.model_name, version)
+    with Gate(settings.gateway_url, settings.operator_key) as gate:
+        others = [url for url in gate.engines() if url != settings.engine]
+        for url in [settings.engine, *others]:
+            _serve_on(url, folder, version, gate)
+
+
+def _serve_on(url: str, folder: Path, version: int, gate: Gate) -> None:
+    name = Settings().model_name
     try:
-        with Engine(settings.engine) as engine, Gate(settings.gateway_url, settings.operator_key) as gate:
+        with Engine(url) as engine:
             proof = deploy(engine, folder, version, gate)
     except ServingError as error:
-        _write_down(version, "{}", accepted=False, reason=str(error))
+        _write_down(url, version, "{}", accepted=False, reason=str(error))
         raise
-    _write_down(version, proof.model_dump_json(), accepted=proof.passed, reason=proof.reason)
+    _write_down(url, version, proof.model_dump_json(), accepted=proof.passed, reason=proof.reason)
     create_markdown_artifact(
         key="weight-sync-proof",
-        markdown=f"**{settings.model_name} version {version}**: {proof.reason} ({proof.tokens} tokens)",
+        markdown=f"**{name} version {version}** on {url}: {proof.reason} ({proof.tokens} tokens)",
     )
     if not proof.passed:
-        raise NotDeployed(f"{settings.model_name} version {version} is not proven on {settings.engine}: {proof.reason}")
+        raise NotDeployed(f"{name} version {version} is not proven on {url}: {proof.reason}")
 
 
-def _write_down(version: int, proof: str, *, accepted: bool, reason: str) -> None:
-    settings = Settings()
+def _write_down(url: str, version: int, proof: str, *, accepted: bool, reason: str) -> None:
     record = Deployment(
         deployment_id=f"dp-{uuid4().hex[:16]}",
-        name=settings.model_name,
+        name=Settings().model_name,
         version=version,
-        engine_url=settings.engine,
+        engine_url=url,
         proof=proof,
         accepted=accepted,
         reason=reason,

@@ -29,6 +29,11 @@ class Gate:
     ) -> None:
         self._client.close()
 
+    def engines(self) -> list[str]:
+        """The URLs of all engines behind the gateway; none where it is not there."""
+        answer = self._ask("GET", "")
+        return [str(one["url"]) for one in answer.json()["engines"]] if answer else []
+
     @contextmanager
     def held(self, engine_url: str, for_s: float) -> Iterator[None]:
         """While the block runs no call begins on that engine, for at most `for_s` seconds: we may die."""
@@ -43,19 +48,18 @@ class Gate:
         self._order("proven", engine_url, version=version)
 
     def _order(self, what: str, engine_url: str, **more: Any) -> None:
+        self._ask("POST", f"/{what}", {"url": engine_url, **more})
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response | None:
         try:
-            key = self._key.read_text().strip()
-            headers = {"Authorization": f"Bearer {key}"}
-            body = {"url": engine_url, **more}
-            answer = self._client.post(f"/engines/{what}", json=body, headers=headers)
+            headers = {"Authorization": f"Bearer {self._key.read_text().strip()}"}
+            answer = self._client.request(method, f"/engines{path}", json=body, headers=headers)
         except (FileNotFoundError, httpx.ConnectError):  # it was never started, or is down
-            return
+            return None
         except httpx.HTTPError as error:
-            raise EngineError(
-                f"the gateway at {self.url} did not take the order to {what} {engine_url}: {error}"
-            ) from error
+            raise EngineError(f"the gateway at {self.url} did not answer {method} /engines{path}: {error}") from error
         if answer.status_code != 200:
             raise EngineError(
-                f"the gateway at {self.url} refused the order to {what} {engine_url}: {answer.status_code} "
-                f"{answer.text[:500]}"
+                f"the gateway at {self.url} refused {method} /engines{path}: {answer.status_code} {answer.text[:500]}"
             )
+        return answer

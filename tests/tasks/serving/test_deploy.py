@@ -151,13 +151,15 @@ async def test_a_gate_holds_calls_back_and_lets_them_on_whatever_happens(home):
             await swapping
         assert (await call).choices[0].message.content == "hello"
         await asyncio.to_thread(gate.proven, url, 1)
-        with pytest.raises(EngineError, match=r"refused the order to proven.*409.*not '2'"):
+        assert await asyncio.to_thread(gate.engines) == [url]
+        with pytest.raises(EngineError, match=r"refused POST /engines/proven: 409.*not '2'"):
             await asyncio.to_thread(gate.proven, url, 2)
 
 
 def test_a_gateway_that_is_not_there_holds_nothing_back(home):
     with Gate("http://127.0.0.1:9", home / "keys" / "operator") as gate, gate.held("http://127.0.0.1:8", 1.0):
         gate.proven("http://127.0.0.1:8", 1)
+        assert gate.engines() == []
 
 
 def perturbed(source, target):
