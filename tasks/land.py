@@ -35,6 +35,8 @@ def land(results: Sequence[Result]) -> Landed:
 
 
 async def _seal(session_ids: Sequence[str]) -> None:
+    if not session_ids:
+        return
     settings = Settings()
     key_file = settings.home.keys / "operator"
     async with GatewayClient(settings.gateway_url, lambda: operator_key(key_file)) as gateway:

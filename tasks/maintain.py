@@ -1,11 +1,18 @@
 """Maintain: the Prefect tasks that keep the lake in shape and the machine free of what killed runs left."""
 
+import asyncio
+
 from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.write import Compacted, Writer
 from sandboxes import backends
+from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
+from sandboxes.gateway.keys import operator_key
+from tasks.stack.settings import Settings
+
+KEPT_DAYS = 7  # what has landed stays in the gateway's journal for so long
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
@@ -26,3 +33,22 @@ def reap() -> dict[str, int]:
     removed = backends.reap()
     print(f"boxes past their lease removed: {removed or 'no backend here'}")
     return removed
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def prune() -> int:
+    """Delete from the gateway's journal what was sealed a week ago: it is in the lake. Returns how many calls."""
+    try:
+        sessions, calls = asyncio.run(_prune())
+    except GatewayUnavailable as error:
+        print(f"nothing pruned from the gateway's journal: {error}")
+        return 0
+    print(f"pruned from the gateway's journal: {calls} calls of {sessions} sessions")
+    return calls
+
+
+async def _prune() -> tuple[int, int]:
+    settings = Settings()
+    key_file = settings.home.keys / "operator"
+    async with GatewayClient(settings.gateway_url, lambda: operator_key(key_file), timeout_s=600) as gateway:
+        return await gateway.prune(sealed_for_s=KEPT_DAYS * 86_400)
