@@ -10,7 +10,7 @@ from socket import socket
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from lakehouse.home import Home
-from sandboxes.gateway import logs, tracing
+from sandboxes.gateway import listen, logs, tracing
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.boxes import Door, open_to_boxes
 from sandboxes.gateway.engines_orders import Orders
@@ -68,9 +68,8 @@ def run(place: Place) -> int:
         if place.door:
             place.door.prepare()
         Orders(place.settings.orders).forget()
-        gateway = Gateway(
-            place.settings
-        )  # also where workers will serve: keys and journal are made once, by one process
+        # Also where workers will serve: keys and journal are made once, by one process.
+        gateway = Gateway(place.settings)
         if place.workers > 1:
             asyncio.run(gateway.close())
     except (ValidationError, ValueError, *JournalError) as error:
@@ -81,7 +80,7 @@ def run(place: Place) -> int:
     print(f"gateway: {url} -> {', '.join(place.settings.engines)} ({place.settings.model})", flush=True)
     if place.workers > 1:
         return supervise(place.model_dump_json(), place.workers, Home(place.settings.home).gateway, place.drain_s)
-    asyncio.run(_serve(place, gateway, [bound], None))
+    listen.run(_serve(place, gateway, [bound], None))
     return 0
 
 
@@ -97,7 +96,7 @@ def run_worker(place: Place, share: Share) -> int:
     except (ValueError, *JournalError) as error:
         print(f"gateway: worker {share.index}: {error}", file=sys.stderr)
         return 1
-    asyncio.run(_serve(place, gateway, sockets, peers))
+    listen.run(_serve(place, gateway, sockets, peers))
     return 0
 
 
