@@ -17,6 +17,7 @@ from sandboxes.gateway.engines_orders import Orders
 from sandboxes.gateway.errors import BadRequest, Conflict, EngineTrouble, GatewayError, NotFound
 from sandboxes.gateway.facts import Facts
 from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.waiting import CURRENT, Waiting
 
 log = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0
@@ -53,6 +54,7 @@ class Engines:
     async def close(self) -> None:
         if self._watching:
             self._watching.cancel()
+            await asyncio.wait([self._watching])
         for member in [*self._members.values(), *self._left]:
             await member.close()
 
@@ -131,7 +133,8 @@ class Engines:
                     code="engine_paused",
                     retry_after_s=5,
                 )
-            await asyncio.sleep(PAUSE_POLL_S)
+            with (CURRENT.get() or Waiting()).wait():  # for the engine: no time of the gateway's own
+                await asyncio.sleep(PAUSE_POLL_S)
 
     def _order(self, session_id: str) -> list[Member]:
         """This session's engines, best first; one that just failed it last."""
@@ -229,14 +232,19 @@ class Engines:
         with self._orders.change(self.member(url).url) as order:
             order.drained_at = order.drained_at or time.time()
 
-    def pause(self, url: str, for_s: float) -> None:
-        """Calls wait, for at most `for_s` seconds: whoever paused may die."""
-        with self._orders.change(self.member(url).url) as order:
+    async def pause(self, url: str, for_s: float) -> None:
+        """Calls wait, for at most `for_s` seconds: whoever paused may die. 0 ends the pause."""
+        member = self.member(url)
+        if not for_s:
+            member.doubt()
+            await member.look()
+        with self._orders.change(member.url) as order:
             order.paused_until = time.time() + min(for_s, LONGEST_PAUSE_S)
 
     async def resume(self, url: str) -> None:
         """End a pause and a draining, and look at what the engine serves now before the next call."""
         member = self.member(url)
+        member.doubt()
         await member.look()
         with self._orders.change(member.url) as order:
             order.paused_until, order.drained_at = 0.0, None
@@ -244,6 +252,7 @@ class Engines:
     async def prove(self, url: str, version: int) -> None:
         """Its weights were compared with those of `version` and are they. Conflict where its label says otherwise."""
         member = self.member(url)
+        member.doubt()
         await member.look()
         if member.label != str(version):
             raise Conflict(f"the engine at {member.url} labels its weights {member.label!r}, not '{version}'")

@@ -30,8 +30,10 @@ class Breaker:
     LONGEST_S = 60.0
 
     def __init__(self) -> None:
+        self._troubles = 0
+        self._open_s = self.OPEN_S
         self._until: float | None = None
-        self.well()
+        self._probing = False
 
     @property
     def closed(self) -> bool:
@@ -51,10 +53,7 @@ class Breaker:
         return not self.closed
 
     def well(self) -> None:
-        self._troubles = 0
-        self._open_s = self.OPEN_S
-        self._until = None
-        self._probing = False
+        self._troubles, self._open_s, self._until, self._probing = 0, self.OPEN_S, None, False
 
     def trouble(self, *, probing: bool) -> None:
         self._troubles += 1

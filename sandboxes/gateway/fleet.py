@@ -1,5 +1,6 @@
 """The operator's routes over the engines: how each is, and drain, pause, resume, prove, add, remove."""
 
+import asyncio
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,7 +25,7 @@ class Which(BaseModel):
 
 
 class Pause(Which):
-    for_s: float = Field(default=300.0, gt=0, le=LONGEST_PAUSE_S)  # then it ends by itself
+    for_s: float = Field(default=300.0, ge=0, le=LONGEST_PAUSE_S)  # then it ends by itself; 0 ends it now
 
 
 class Proven(Which):
@@ -68,7 +69,7 @@ class Fleet:
 
     async def pause(self, request: Request) -> Response:
         asked = await self._asked(request, Pause)
-        self._engines.pause(asked.url, asked.for_s)
+        await self._engines.pause(asked.url, asked.for_s)
         return self._now(asked.url)
 
     async def resume(self, request: Request) -> Response:
@@ -84,7 +85,7 @@ class Fleet:
     async def add(self, request: Request) -> Response:
         url = (await self._asked(request, Which)).url
         try:
-            check_upstream(url, self._allow_upstream)
+            await asyncio.to_thread(check_upstream, url, self._allow_upstream)
         except ValueError as error:
             raise BadRequest(str(error), param="url") from error
         await self._engines.add(url)

@@ -41,7 +41,7 @@ class Gate:
         try:
             yield
         finally:
-            self._order("resume", engine_url)
+            self._order("pause", engine_url, for_s=0)  # not `resume`: an engine that drains goes on draining
 
     def proven(self, engine_url: str, version: int) -> None:
         """That engine provably serves `version`, whoever started it and when."""

@@ -260,6 +260,15 @@ async def test_calls_wait_while_their_engine_is_paused(tmp_path):
         assert (await waiting).choices[0].message.content == "hello"
 
 
+async def test_the_end_of_a_pause_leaves_a_draining_as_it_is(tmp_path):
+    async with fleet(tmp_path, Scripted(["hello"])) as it:
+        [url] = it.engines
+        await it.order("drain", url)
+        await it.order("pause", url)
+        assert (await it.order("pause", url, for_s=0))[1]["state"] == "draining"
+        assert (await it.order("resume", url))[1]["state"] == "serving"
+
+
 async def test_a_pause_that_lasts_too_long_is_a_503_that_says_so(tmp_path):
     async with fleet(tmp_path, Scripted(["hello"]), call_deadline_s=0.3) as it:
         [url] = it.engines
