@@ -171,8 +171,17 @@ class Journal:
         rows = await self._run(lambda db: db.execute(query, (session_id,)).fetchall())
         return [Recorded(_read(Intent, intent), _read(Answer, answer) if answer else None) for intent, answer in rows]
 
-    async def reward(self, session_id: str, row: RewardRow) -> None:
-        await self._run(lambda db: insert(db, "rewards", session_id=session_id, **asdict(row)))
+    async def reward(self, session_id: str, row: RewardRow) -> bool:
+        """Append a reward; False where the session is sealed."""
+
+        def work(db: sqlite3.Connection) -> bool:
+            with transaction(db):
+                sealed = "select 1 from sessions where session_id = ? and state = 'sealed'"
+                if db.execute(sealed, (session_id,)).fetchone():
+                    return False
+                return insert(db, "rewards", session_id=session_id, **asdict(row)) == 1
+
+        return await self._run(work)
 
     async def rewards(self, session_id: str) -> list[RewardRow]:
         """As they were given; a later row corrects an earlier one."""

@@ -267,7 +267,9 @@ class Sessions:
         """Append a reward. Gone where the session is sealed, JournalTrouble where it would not be kept."""
         session.check_unsealed()
         try:
-            await self._journal.reward(session.session_id, row)
+            if not await self._journal.reward(session.session_id, row):  # sealed since it was read
+                session.state = "sealed"
+                session.check_unsealed()
         except JournalError as error:
             raise JournalTrouble(f"the journal cannot be written, the reward is not kept: {error}") from error
         session.rewards.append(row)
@@ -375,6 +377,8 @@ class Sessions:
         session.calls += await self._journal.calls(row.session_id)
         session.rewards += await self._journal.rewards(row.session_id)
         for call in session.calls:
+            if call.answer is None and row.state != "open":
+                call.answer = Answer(status=Status.INFRA_ERROR, error="how this call ended was not recorded")
             if call.answered:
                 session.remember(call)
         if [call.intent.call_index for call in session.calls] != list(range(len(session.calls))):

@@ -63,6 +63,19 @@ async def test_a_sealed_sessions_own_key_may_start_another(start):
         assert answer.status_code == 200
 
 
+async def test_a_reward_that_meets_the_sealing_is_refused_and_not_kept(start):
+    async with start() as stack:
+        session = await stack.client.start_session("t")
+        await call(stack, session)
+        await stack.client.end_session(session)
+        held = await stack.gateway.sessions.by_id(session.session_id)
+        await stack.gateway.journal.seal_session(session.session_id)  # by another hand, since `held` was read
+        assert held.state == "ended"
+        with pytest.raises(GatewayRefused, match=r"410.*sealed"):
+            await stack.client.set_reward(session, 1.0)
+        assert await stack.client.rewards(session.session_id) == []
+
+
 async def test_pruning_deletes_what_was_sealed_long_enough_ago_and_says_so_to_who_asks(start, tmp_path):
     secret = "what the agent read in confidence"
     async with start() as stack:
