@@ -74,37 +74,40 @@ async def _splice(
 
 
 async def _says_the_same(engine: Engine, known: Conversation, call: Recorded, upto: list[int]) -> bool:
-    """Whether the template's own writing of a turn with tool calls reads as the turn that was sampled.
+    """Whether the last turn of `upto`, as the template writes it, says what was sampled, whatever stands before it.
 
-    Templates write the arguments anew, as JSON with their own spaces and escapes, where a model writes its own. What
-    stands before that turn is the call's own prompt, which was checked when it was sent.
+    Templates write a tool call's arguments anew, as JSON with their own spaces and escapes, where a model writes its own.
+    So the turns before may differ in that; they are the call's own prompt, which was checked when it was sent.
     """
     assert call.answer is not None
-    if not known.messages[-1].get("tool_calls"):
-        return False
-    before = (await engine.render(replace(known, messages=known.messages[:-1]))).token_ids
     ends = int(call.answer.ended_turn)
-    written = upto[len(before) : len(upto) - ends]
     sampled = call.answer.completion_token_ids[: len(call.answer.completion_token_ids) - ends]
-    if upto[: len(before)] != before or not written or not sampled:
-        return False
     try:
+        before = (await engine.render(replace(known, messages=known.messages[:-1]))).token_ids
+        written = upto[len(before) : len(upto) - ends]
+        if upto[: len(before)] != before or not written or not sampled:
+            return False
+        texts = [await engine.detokenize(before + ids) for ids in (written, sampled)]
+        if _whole(texts[0]) == _whole(texts[1]):
+            return True
         told = [(await engine.derender(ids, before, known, None))["message"] for ids in (written, sampled)]
-    except EngineRefused:  # no parser reads it
+    except EngineRefused:  # a conversation that begins with this turn, or no parser reads it
         return False
-    return _meaning(told[0]) == _meaning(told[1])
+    meant = _calls(told[0])
+    return bool(meant) and meant == _calls(told[1]) and _texts(told[0]) == _texts(told[1])
 
 
-def _meaning(message: Message) -> Any:
-    """What a turn says, its tool calls' arguments as values; None where they are not JSON."""
+def _texts(message: Message) -> tuple[str, str]:
+    return message.get("reasoning") or "", message.get("content") or ""
+
+
+def _calls(message: Message) -> list[tuple[str, Any]] | None:
+    """Name and arguments, as values, of a turn's tool calls; None where they are not JSON."""
+    functions = [call["function"] for call in message.get("tool_calls") or []]
     try:
-        calls = [
-            (call["function"]["name"], json.loads(call["function"]["arguments"]))
-            for call in message.get("tool_calls") or []
-        ]
+        return [(function["name"], json.loads(function["arguments"])) for function in functions]
     except ValueError:
         return None
-    return message.get("content") or "", message.get("reasoning") or "", calls
 
 
 def _whole(text: str) -> str:

@@ -120,11 +120,10 @@ def joined(content: str | Sequence[Any], where: str) -> str:
     return "".join(block.text for block in blocks)
 
 
-def system(content: str | Sequence[Any]) -> list[Message]:
+def system(given: str | Sequence[Any]) -> list[Message]:
     """The system turn, where there is one."""
-    if not isinstance(content, str):
-        content = [block for block in content if not str(block.get("text", "")).startswith(BILLING)]
-    text = joined(content, "system")
+    blocks: list[Any] = [{"type": "text", "text": given}] if isinstance(given, str) else list(given)
+    text = joined([block for block in blocks if not str(block.get("text", "")).startswith(BILLING)], "system")
     return [{"role": "system", "content": text}] if text else []
 
 

@@ -29,6 +29,7 @@ class Text(Strict):
     text: str
     annotations: list[None] = Field(default=[], max_length=0)
     logprobs: list[Any] | None = None  # echoed
+    parsed: Any = None  # added by the SDK's `parse` and `stream` helpers
     prompt_cache_breakpoint: None = None
 
 

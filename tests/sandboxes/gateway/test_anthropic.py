@@ -86,7 +86,7 @@ async def test_arguments_come_back_as_the_model_wrote_them(start):
 
     def reply(prompt):
         said = f'<tool_call>\n{{"name": "search", "arguments": {odd}}}\n</tool_call>'
-        return said if prompt.count("<|im_start|>assistant") == 1 else "done"
+        return said if prompt.count("<|im_start|>assistant") == 1 else "the answer"
 
     async with start(reply, merge=True) as stack:
         session = await stack.client.start_session("t")
@@ -94,13 +94,15 @@ async def test_arguments_come_back_as_the_model_wrote_them(start):
             wanted = {"model": stack.model, "max_tokens": 500, "tools": [TOOL]}
             answer = await client.messages.create(**wanted, messages=[USER])
             assert answer.stop_reason == "tool_use"
-            await client.messages.create(**wanted, messages=[USER, answer.to_param(), results(answer)])
+            turns = [USER, answer.to_param(), results(answer)]
+            turns += [(await client.messages.create(**wanted, messages=turns)).to_param(), USER]
+            await client.messages.create(**wanted, messages=turns)
         rows = await stack.rows(session)
         [said] = json.loads(rows[0].response_message)["tool_calls"]
         sent = json.loads(rows[1].request_messages)[1]["tool_calls"]
         assert sent == [said]
         assert said["function"]["arguments"] != json.dumps(json.loads(odd))  # what the template writes
-        assert_one_segment(rows, 2)
+        assert_one_segment(rows, 3)
 
 
 async def test_what_a_client_changed_is_not_taken_for_what_the_model_said(start, searching):
