@@ -56,7 +56,10 @@ class Budget:
         if limits == Limits(max_concurrency=limits.max_concurrency):
             return
         used = self.used
-        used["max_calls"] += sum(not flight.calls for flight in flights) + choices - 1  # not dispatched yet
+        calls = int(used.pop("max_calls")) + sum(not flight.calls for flight in flights)  # those not dispatched yet
+        if limits.max_calls is not None and calls + choices > limits.max_calls:
+            asked = f" and this request has {choices} choices" if choices > 1 else ""
+            raise _spent("max_calls", limits.max_calls, f"{calls} are used{asked}")
         for name, value in used.items():
             limit = getattr(limits, name)
             if limit is not None and value >= limit:
@@ -79,7 +82,9 @@ class Budget:
             if left < 1:
                 used = f"{self.used['max_sampled_tokens']:g} are used"
                 raise _spent("max_sampled_tokens", limits.max_sampled_tokens, used)
-            sampling["max_tokens"] = min(sampling.get("max_tokens") or left, left)
+            # As the engine resolved it, or, on the chat route, as the client named it; engines take the newer name first.
+            name = "max_completion_tokens" if sampling.get("max_completion_tokens") else "max_tokens"
+            sampling[name] = min(sampling.get(name) or left, left)
 
 
 def _spent(name: str, limit: float, used: str) -> BadRequest:

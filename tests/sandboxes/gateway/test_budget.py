@@ -39,15 +39,28 @@ async def test_a_call_that_the_engine_failed_is_free(start):
         assert [(await ask(stack, session)).status_code for _ in range(3)] == [503, 200, 400]
 
 
-async def test_sampling_stops_where_the_budget_of_sampled_tokens_is_used_up(start):
-    async with start(["x" * 50]) as stack:
+@pytest.mark.parametrize("token_routes", [True, False])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+async def test_sampling_stops_where_the_budget_of_sampled_tokens_is_used_up(start, token_routes, name):
+    async with start(["x" * 50], token_routes=token_routes) as stack:
         session = await stack.client.start_session("t", limits={"max_sampled_tokens": 30})
-        first = (await ask(stack, session, max_tokens=20)).json()
-        second = (await ask(stack, session, max_tokens=20, seed=1)).json()
+        first = (await ask(stack, session, **{name: 20})).json()
+        second = (await ask(stack, session, **{name: 20}, seed=1)).json()
         assert [one["usage"]["completion_tokens"] for one in (first, second)] == [20, 10]
         assert second["choices"][0]["finish_reason"] == "length"
         refused = await ask(stack, session, seed=2)
         assert (refused.status_code, "max_sampled_tokens is 30; 30 are used" in refused.text) == (400, True)
+
+
+async def test_choices_share_what_is_left(start):
+    async with start(["x" * 50]) as stack:
+        session = await stack.client.start_session("t", limits={"max_sampled_tokens": 30, "max_calls": 4})
+        answer = (await ask(stack, session, n=3)).json()
+        assert [choice["finish_reason"] for choice in answer["choices"]] == ["length"] * 3
+        assert answer["usage"]["completion_tokens"] == 30
+        refused = await ask(stack, session, n=2, seed=1)  # only one call is left
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "max_calls")
+        assert "max_calls is 4; 3 are used and this request has 2 choices" in refused.text
 
 
 async def test_a_prompt_beyond_the_budget_of_prompt_tokens_is_refused_and_a_shorter_one_is_not(start):

@@ -106,7 +106,7 @@ async def test_a_rotated_session_key_stops_at_once_also_after_a_restart(start):
 async def test_the_operator_key_is_replaced_whole_and_the_old_one_stops_at_once(start, tmp_path):
     async with start() as stack:
         path, old = tmp_path / "keys" / "operator", stack.gateway.operator_key
-        # As `lakeloop gateway rotate-key` does it, beside the running gateway; a client that reads the file goes on.
+        # In the file, beside the running gateway; a client that reads the file goes on.
         async with GatewayClient(stack.url, lambda: operator_key(path)) as going:
             await going.start_session("t")
             new = rotate(path)
