@@ -15,8 +15,8 @@ from lakehouse.schema import TABLES
 from tasks.stack.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-IDS = [page.name for page in PAGES]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 SOURCES = ("flows", "tasks", "sandboxes", "lakehouse", "notebooks", "tests", "deploy", "docs")
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.M | re.S)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

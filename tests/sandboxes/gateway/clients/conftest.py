@@ -126,6 +126,12 @@ class Gate:
 
 
 @pytest.fixture
+def gate_of() -> type[Gate]:
+    """To run programs against a gateway of the test's own."""
+    return Gate
+
+
+@pytest.fixture
 async def gate(engine_url, tmp_path) -> AsyncIterator[Gate]:
     """A gateway before the real engine."""
     async with httpx.AsyncClient(base_url=engine_url, timeout=30) as engine:
