@@ -119,10 +119,17 @@ async def _serve(place: Place, gateway: Gateway, sockets: Sequence[socket], peer
     inner = Embedded(config(app, lifespan=False))
     # The parent's end of this pipe is closed when the parent is no more.
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), outer.orphaned)
-    others = asyncio.create_task(inner.serve(sockets=[peers]))
+    others = asyncio.create_task(_serve_peers(inner, outer, peers))
     door = place.door if gateway.share.index == 0 else None  # it hands over what is not its own, as at the port
     async with open_to_boxes(door, spread, gateway.journal, outer):
         await outer.serve(sockets=list(sockets))
     inner.should_exit = True
     await others
     await spread.close()
+
+
+async def _serve_peers(inner: Embedded, outer: Draining, peers: socket) -> None:
+    """Not before the sessions are restored: a session that a request loads meanwhile would be there twice."""
+    while not outer.started and not outer.should_exit:  # noqa: ASYNC110 - uvicorn has no start event
+        await asyncio.sleep(0.01)
+    await inner.serve(sockets=[peers])
