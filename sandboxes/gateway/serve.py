@@ -1,9 +1,11 @@
 """Run a gateway until a signal ends it: one process, or several workers on one port."""
 
 import asyncio
+import fcntl
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from socket import socket
 
@@ -55,8 +57,11 @@ class Place(BaseModel):
         return Home(self.settings.home).gateway / f"worker-{worker}.sock"
 
 
-def run(place: Place) -> int:
-    """Exit status: 0 after a signal, 1 where it cannot start (the reason in one line on stderr)."""
+def run(place: Place, announce: Callable[[str], None] = lambda _url: None) -> int:
+    """Exit status: 0 after a signal, 1 where it cannot start (the reason in one line on stderr).
+
+    `announce` is given the URL, once it is known and before the first request is taken.
+    """
     logs.configure()
     try:
         if place.settings.traces:
@@ -65,6 +70,7 @@ def run(place: Place) -> int:
         bound = bind(place.host, place.port) if place.workers == 1 else reserve(place.host, place.port)
         for url in place.settings.engines:
             check_upstream(url, place.settings.allow_upstream)
+        lock = only_one(Home(place.settings.home).gateway)
         if place.door:
             place.door.prepare()
         Orders(place.settings.orders).forget()
@@ -78,10 +84,28 @@ def run(place: Place) -> int:
     place = place.model_copy(update={"port": bound.getsockname()[1]})
     url = url_of(bound, tls=place.tls_cert is not None)
     print(f"gateway: {url} -> {', '.join(place.settings.engines)} ({place.settings.model})", flush=True)
+    announce(url)
     if place.workers > 1:
-        return supervise(place.model_dump_json(), place.workers, Home(place.settings.home).gateway, place.drain_s)
+        return supervise(place.model_dump_json(), place.workers, Home(place.settings.home).gateway, place.drain_s, lock)
     listen.run(_serve(place, gateway, [bound], None))
     return 0
+
+
+def only_one(folder: Path) -> int:
+    """Hold this home's gateway lock; the descriptor that holds it. ValueError where another gateway does.
+
+    Two that share a journal would take each other's running calls for dead. The kernel lets go of it with the process.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise ValueError(
+            f"another gateway runs on the home folder {folder.parent}; end it first, or give this one a --home of its own"
+        ) from error
+    return lock
 
 
 def run_worker(place: Place, share: Share) -> int:

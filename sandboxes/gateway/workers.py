@@ -26,8 +26,9 @@ GRACE_S = 5.0  # beyond the time a worker takes to drain; then it is killed
 class Workers:
     """The children of one parent."""
 
-    def __init__(self, place: str, count: int, metrics: Path) -> None:
+    def __init__(self, place: str, count: int, metrics: Path, lock: int) -> None:
         self._place = place
+        self._lock = lock
         self._environment = {**os.environ, SHARED: str(metrics)}
         self._running: list[subprocess.Popen[bytes] | None] = [None] * count
         self._started = [0.0] * count
@@ -47,7 +48,7 @@ class Workers:
             self._started[index] = time.monotonic()
             # A session of its own: Ctrl-C is for the parent alone, which passes it on once.
             self._running[index] = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.PIPE, start_new_session=True
+                command, env=self._environment, stdin=subprocess.PIPE, start_new_session=True, pass_fds=[self._lock]
             )
 
     def tell(self, number: int) -> None:
@@ -74,12 +75,15 @@ class Workers:
             file.unlink(missing_ok=True)
 
 
-def supervise(place: str, count: int, folder: Path, drain_s: float) -> int:
-    """Keep `count` workers running until a signal; returns the exit status."""
+def supervise(place: str, count: int, folder: Path, drain_s: float, lock: int) -> int:
+    """Keep `count` workers running until a signal; returns the exit status.
+
+    They hold the home's lock too: where the parent dies, nobody starts another gateway before the last of them has ended.
+    """
     metrics = folder / "metrics"
     shutil.rmtree(metrics, ignore_errors=True)
     metrics.mkdir(parents=True, mode=0o700)
-    workers, told = Workers(place, count, metrics), []
+    workers, told = Workers(place, count, metrics, lock), []
 
     def note(number: int, _: FrameType | None) -> None:
         told.append(number)
