@@ -4,13 +4,19 @@ import json
 
 from anthropic import AsyncAnthropic
 
+from sandboxes.gateway import meeting
+
 TOOL = {"type": "object", "properties": {"query": {"type": "string"}}}
 CALLED = [("c0", {"query": "the é cake"}), ("c1", {"query": "1.0"})]
 
 
 def as_chat():
     calls = [
-        {"id": call_id, "type": "function", "function": {"name": "search", "arguments": json.dumps(given, ensure_ascii=False)}}
+        {
+            "id": call_id,
+            "type": "function",
+            "function": {"name": "search", "arguments": json.dumps(given, ensure_ascii=False)},
+        }
         for call_id, given in CALLED
     ]
     return {
@@ -31,7 +37,12 @@ def as_chat():
 
 def as_responses():
     calls = [
-        {"type": "function_call", "call_id": call_id, "name": "search", "arguments": json.dumps(given, ensure_ascii=False)}
+        {
+            "type": "function_call",
+            "call_id": call_id,
+            "name": "search",
+            "arguments": json.dumps(given, ensure_ascii=False),
+        }
         for call_id, given in CALLED
     ]
     return {
@@ -116,3 +127,16 @@ async def test_a_session_may_change_its_dialect_and_stays_one_segment(start, sea
         async with AsyncAnthropic(base_url=stack.url, api_key=session.api_key, max_retries=0) as claude:
             await claude.messages.create(model=stack.model, messages=turns, tools=as_messages()["tools"], max_tokens=50)
         assert [row.segment for row in await stack.rows(session)] == [0, 0, 0]
+
+
+async def test_a_stream_says_something_while_a_tool_call_is_made(start, searching, monkeypatch):
+    monkeypatch.setattr(meeting, "KEEP_ALIVE_S", 0.05)
+    async with start([searching], token_delay_s=0.005) as stack:
+        session = await stack.client.start_session("t")
+        body = {"model": stack.model, **as_chat(), "max_tokens": 500, "stream": True}
+        raw = await stack.post("/v1/chat/completions", session.api_key, body)
+        assert raw.content.count(meeting.KEEP_ALIVE) > 2
+        async with AsyncAnthropic(base_url=stack.url, api_key=session.api_key, max_retries=0) as claude:
+            wanted = {**as_messages(), "max_tokens": 500}
+            async with claude.messages.stream(model=stack.model, **wanted) as stream:
+                assert (await stream.get_final_message()).stop_reason == "tool_use"
