@@ -118,7 +118,7 @@ class Engine:
 
     async def chat(self, conversation: Conversation, sampling: Mapping[str, Any], into: Completion) -> dict[str, Any]:
         """A chat completion with the ids it was made of, added to `into`. Returns the engine's answer."""
-        answer = await self._post(CHAT, await self._talk(conversation, sampling), self._tokens)
+        answer: dict[str, Any] = await self._post(CHAT, await self._talk(conversation, sampling), self._tokens)
         into.add(answer["choices"][0])
         return answer
 
@@ -146,9 +146,9 @@ class Engine:
             choice["logprobs"] = {"content": logprobs}
         response: dict[str, Any] = {"choices": [choice]}
         if conversation.raw is not None:
-            seeds = [list(prompt_ids[-SEED:])]
-            body = {"model": self.model, "generate_responses": [response], "prompt_token_ids": seeds}
-            return raw.choice((await self._post(raw.DERENDER, body))["choices"][0])
+            seed = [list(prompt_ids[-SEED:])]
+            told = {"model": self.model, "generate_responses": [response], "prompt_token_ids": seed}
+            return raw.choice((await self._post(raw.DERENDER, told))["choices"][0])
         if self._thinks:  # the parser of a whole completion looks for the prompt here
             response["prompt_token_ids"] = list(prompt_ids)
         body = {**self._derendering(prompt_ids, conversation), "generate_response": response}
