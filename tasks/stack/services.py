@@ -1,5 +1,6 @@
 """What the stack consists of: for each service how to start it and how to tell that it is up."""
 
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -118,8 +119,8 @@ def _gateway(settings: Settings) -> Service:
     def start() -> Launch:
         command = _python("sandboxes.gateway", "--port", str(settings.gateway_port), "--engine", settings.engine)
         command += ["--home", str(settings.home.root), "--model", settings.model_name]
-        if settings.engine_url:
-            command += ["--allow-upstream", urlsplit(settings.engine_url).hostname or ""]
+        for entry in _upstream(settings.engine_url) if settings.engine_url else []:
+            command += ["--allow-upstream", entry]
         return Launch(command, settings.environment())
 
     return Service(
@@ -195,6 +196,17 @@ def _label(settings: Settings) -> None:
         if engine.served_version() == BASE_VERSION:
             engine.label(BASE_VERSION)
             gate.proven(settings.engine, BASE_VERSION)
+
+
+def _upstream(url: str) -> list[str]:
+    """The engine's host and the addresses it has now: the gateway refuses a name that moves to a private address."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        found = socket.getaddrinfo(host, parts.port or 80, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        return [host]  # the gateway says what is wrong with it
+    return list(dict.fromkeys([host, *(str(info[4][0]) for info in found)]))
 
 
 def _operator_key(settings: Settings) -> str | None:
