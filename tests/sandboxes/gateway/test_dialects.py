@@ -140,3 +140,35 @@ async def test_a_stream_says_something_while_a_tool_call_is_made(start, searchin
             wanted = {**as_messages(), "max_tokens": 500}
             async with claude.messages.stream(model=stack.model, **wanted) as stream:
                 assert (await stream.get_final_message()).stop_reason == "tool_use"
+
+
+async def test_reasoning_goes_to_the_client_and_back_without_a_fork(start):
+    call = {"id": "c0", "type": "function", "function": {"name": "search", "arguments": '{"query": "x"}'}}
+    replies = [
+        {"reasoning": "I must look.", "content": "Look. ", "tool_calls": [call]},
+        {"reasoning": "so", "content": "yes"},
+    ]
+    async with start(replies, think=True, merge=True) as stack:
+        one, two = await stack.client.start_session("t"), await stack.client.start_session("u")
+        turns, items = [{"role": "user", "content": "hi"}], [{"role": "user", "content": "hi"}]
+        async with AsyncAnthropic(base_url=stack.url, api_key=one.api_key, max_retries=0) as claude:
+            for _ in range(2):
+                wanted = {"model": stack.model, "messages": turns, "tools": as_messages()["tools"], "max_tokens": 300}
+                async with claude.messages.stream(**wanted) as stream:
+                    said = await stream.get_final_message()
+                uses = [block.id for block in said.content if block.type == "tool_use"]
+                results = [{"type": "tool_result", "tool_use_id": use, "content": "y"} for use in uses]
+                turns += [said.to_param(), {"role": "user", "content": results}]
+        for _ in range(2):
+            wanted = {"model": stack.model, "input": items, "tools": as_responses()["tools"]}
+            async with stack.openai(two).responses.stream(**wanted) as stream:
+                told = await stream.get_final_response()
+            calls = [item.call_id for item in told.output if item.type == "function_call"]
+            items += [item.model_dump() for item in told.output]
+            items += [{"type": "function_call_output", "call_id": call_id, "output": "y"} for call_id in calls]
+        assert [block["thinking"] for block in map(dict, turns[1]["content"]) if block["type"] == "thinking"] == [
+            "I must look."
+        ]
+        assert told.output[0].content[0].text == "so"
+        for session in (one, two):
+            assert [row.segment for row in await stack.rows(session)] == [0, 0]

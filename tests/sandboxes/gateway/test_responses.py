@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import pairwise
 
 import openai
 import pytest
@@ -26,7 +27,7 @@ def outputs(response):
 
 def assert_one_segment(rows, count):
     assert [row.segment for row in rows] == [0] * count
-    for earlier, later in zip(rows, rows[1:], strict=False):
+    for earlier, later in pairwise(rows):
         known = earlier.prompt_token_ids + earlier.completion_token_ids
         assert later.prompt_token_ids[: len(known)] == known
         assert later.parent_call_id == earlier.call_id
