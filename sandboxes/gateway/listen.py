@@ -87,7 +87,7 @@ def config(
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """As `asyncio.run`, on uvloop where it is installed."""
-    with asyncio.Runner(loop_factory=config(lambda *_: None).get_loop_factory()) as runner:  # type: ignore[arg-type, return-value]
+    with asyncio.Runner(loop_factory=config(lambda *_: None).get_loop_factory()) as runner:  # type: ignore[arg-type]
         runner.run(work)
 
 
