@@ -38,7 +38,7 @@ async def _generate(
     """Ids in, ids out. The reply is read from all of the ids, streamed or not, so that both leave equal rows."""
     thinking = prompt.rendered.thinking
     if request.stream:
-        deltas = Deltas(engine, request, prompt.token_ids, told)
+        deltas = Deltas(engine, request, prompt.token_ids, told, await engine.facts())
         async with aclosing(engine.stream(prompt.token_ids, sampling, thinking, completion)) as steps:
             async for _ in steps:
                 await deltas.step(completion)
@@ -78,6 +78,7 @@ async def _chat_streamed(
     prompt_ids: list[int] | None = None
     texts: dict[Kind, str] = {"reasoning": "", "content": ""}
     calls: dict[int, Message] = {}
+    facts = await engine.facts()
     sent = 0  # log-probs
     async with aclosing(engine.chat_stream(request.conversation, sampling, completion)) as chunks:
         async for chunk in chunks:
@@ -90,7 +91,8 @@ async def _chat_streamed(
             if completion.finish_reason is None:
                 new = completion.raw_logprobs[sent:] if request.logprobs else []
                 sent += len(new)
-                told.more(texts, tuple(reply.trimmed(entry, request.top_logprobs or 0) for entry in new))
+                safe: dict[Kind, str] = {**texts, "content": reply.sure(texts["content"], request, facts)}
+                told.more(safe, tuple(reply.trimmed(entry, request.top_logprobs or 0) for entry in new))
     message: Message = {**dict[str, Any](texts), "tool_calls": [calls[index] for index in sorted(calls)]}
     return reply.plain(message), prompt_ids
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.errors import EngineRefused
-from sandboxes.gateway.facts import Conversation
+from sandboxes.gateway.facts import Conversation, Facts
 from sandboxes.gateway.recorded import Message
-from sandboxes.gateway.reply import trimmed
+from sandboxes.gateway.reply import sure, trimmed
 from sandboxes.gateway.request import Kind, Part, Request
 from sandboxes.gateway.tokens import Completion
 
@@ -56,11 +56,12 @@ class Told:
 class Deltas:
     """Text of one completion, handed on in parts."""
 
-    def __init__(self, engine: Engine, request: Request, prompt: list[int], told: Told) -> None:
+    def __init__(self, engine: Engine, request: Request, prompt: list[int], told: Told, facts: Facts) -> None:
         self._engine = engine
         self._request = request
         self._prompt = prompt
         self._told = told
+        self._facts = facts
         # What may be the start of a stop string is held back.
         self._held_chars = max((len(text) - 1 for text in request.stop), default=0)
         self._state: dict[str, Any] | None = None
@@ -90,9 +91,10 @@ class Deltas:
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _safe(self) -> dict[Kind, str]:
-        """The texts without what may be the start of a stop string: the end of the one that is being said."""
+        """The texts without what may be the start of a stop string or of a tool call: the end of what is being said."""
         last: Kind = "content" if self._texts["content"] else "reasoning"
-        return {**self._texts, last: self._texts[last][: len(self._texts[last]) - self._held_chars]}
+        held = {**self._texts, last: self._texts[last][: len(self._texts[last]) - self._held_chars]}
+        return {**held, "content": sure(held["content"], self._request, self._facts)}
 
     async def _entries(self, completion: Completion) -> tuple[Message, ...]:
         """Log-probs of the new ids in the client's form. The ids before them go along: a character may begin there."""

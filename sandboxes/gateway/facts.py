@@ -8,16 +8,17 @@ from lakehouse.records import digest, dumps
 from sandboxes.gateway.errors import EngineRefused
 from sandboxes.gateway.recorded import Message
 
+NAME = "probe"
 TOOL: Message = {
     "type": "function",
-    "function": {"name": "probe", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    "function": {"name": NAME, "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
 }
 USER: Message = {"role": "user", "content": "a b\n"}
-SAID: Message = {"role": "assistant", "content": "c"}
+SAID: Message = {"role": "assistant", "content": "Yes."}  # what no template says of its own accord
 CALLED: Message = {
     "role": "assistant",
     "content": None,
-    "tool_calls": [{"id": "probe0000", "type": "function", "function": {"name": "probe", "arguments": '{"a": "b"}'}}],
+    "tool_calls": [{"id": "probe0000", "type": "function", "function": {"name": NAME, "arguments": '{"a": "b"}'}}],
 }
 OBSERVED: Message = {"role": "tool", "content": "d", "tool_call_id": "probe0000"}
 Ending = Literal["prompt", "closed", "open"]
@@ -54,6 +55,7 @@ class Facts:
     template_digest: str  # over the rendered ids of fixed conversations: template and tokenizer together
     turn_end: tuple[int, ...]  # what the template puts after an assistant's text, the end-of-turn token first
     tool_marker: str  # the text a tool call begins with; empty where it cannot be told
+    before_call: str  # what the template puts between an assistant's text and its first tool call
     vocabulary: int | None  # how many token ids there are; None where the engine does not tell
 
 
@@ -75,12 +77,15 @@ class Renders(Protocol):
 
 async def probe(engine: Renders) -> Facts:
     """Ask the engine. EngineTrouble where it does not answer."""
+    opening = await _opening(engine)
+    marker = await _tool_marker(engine, opening)
     return Facts(
         version=await engine.version(),
         route=await engine.route(),
         template_digest=await _template_digest(engine),
         turn_end=await _turn_end(engine),
-        tool_marker=await _tool_marker(engine),
+        tool_marker=marker,
+        before_call=await _before_call(engine, opening, marker),
         vocabulary=await engine.vocabulary(),
     )
 
@@ -108,11 +113,29 @@ async def _turn_end(engine: Renders) -> tuple[int, ...]:
     return tuple(closed[len(cut) :])
 
 
-async def _tool_marker(engine: Renders) -> str:
-    """What a rendered tool call says before the function's name, without JSON punctuation."""
+async def _tool_marker(engine: Renders, opening: str) -> str:
+    """What a rendered tool call says before its JSON, or before the function's name where it is no JSON."""
+    head, name, _ = (await _rendered_turn(engine, CALLED)).removeprefix(opening).partition(NAME)
+    return head.partition("{")[0].rstrip(PUNCTUATION) if name else ""
+
+
+async def _before_call(engine: Renders, opening: str, marker: str) -> str:
+    said = (await _rendered_turn(engine, {**CALLED, **SAID})).removeprefix(opening)
+    text: str = SAID["content"]
+    if not marker or not said.startswith(text) or marker not in said:
+        return ""
+    return said.removeprefix(text).partition(marker)[0]
+
+
+async def _opening(engine: Renders) -> str:
+    """What the template puts before an assistant's text, beyond the prompt: an empty thought, with some."""
+    return (await _rendered_turn(engine, SAID)).partition(SAID["content"])[0]
+
+
+async def _rendered_turn(engine: Renders, message: Message) -> str:
+    """A turn's text after its prompt; empty where the template does not go on from the prompt."""
     before = await _render(engine, Conversation([USER], [TOOL]))
-    after = await _render(engine, Conversation([USER, CALLED], [TOOL]), "closed")
+    after = await _render(engine, Conversation([USER, message], [TOOL]), "closed")
     if before is None or after is None or after[: len(before)] != before:
         return ""
-    head = (await engine.detokenize(after[len(before) :])).partition("probe")[0].rstrip(PUNCTUATION)
-    return head.removesuffix("name").rstrip(PUNCTUATION)
+    return await engine.detokenize(after[len(before) :])

@@ -7,6 +7,7 @@ from typing import Any
 from lakehouse.records import Status
 from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.errors import EngineRefused, EngineTrouble
+from sandboxes.gateway.facts import Facts
 from sandboxes.gateway.recorded import Message
 from sandboxes.gateway.request import Request
 from sandboxes.gateway.tokens import Completion
@@ -35,6 +36,8 @@ async def judged(
     malformed = message is None or not well_formed(message)
     if message is None or malformed:
         message = {"role": "assistant", "content": await engine.detokenize(completion.shown)}
+    elif message.get("tool_calls"):
+        message = before_call(message, (await engine.facts()).before_call)
     if isinstance(completion.stop_reason, str):
         message = before_stop(message, completion.stop_reason)
     if request.conversation.tools and not message.get("tool_calls"):
@@ -53,6 +56,25 @@ def before_stop(message: Message, stop: str) -> Message:
     """The message up to the stop string, which is in the last text it has: the ids keep it, the client does not see it."""
     last = "content" if message.get("content") or not message.get("reasoning") else "reasoning"
     return {**message, last: (message.get(last) or "").partition(stop)[0]}
+
+
+def before_call(message: Message, break_: str) -> Message:
+    """The message without what the template itself puts between text and calls: rendered again it would be there twice."""
+    content = message.get("content") or ""
+    return {**message, "content": content.removesuffix(break_) or None}
+
+
+def sure(text: str, request: Request, facts: Facts) -> str:
+    """The beginning of a streamed text that will be content whatever comes: not what may belong to a tool call."""
+    if not request.conversation.tools or request.conversation.tool_choice == "none":
+        return text
+    if not text.strip():
+        return ""  # parsers drop what is only space before a call
+    if not facts.tool_marker:
+        return text.partition("{")[0]  # calls are bare JSON, which the engine's parser may stream as text
+    break_ = facts.before_call
+    held = max((size for size in range(1, len(break_) + 1) if text.endswith(break_[:size])), default=0)
+    return text[: len(text) - held]
 
 
 def well_formed(message: Message) -> bool:
