@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import tomllib
 
 import pytest
 
@@ -28,9 +29,8 @@ GOOD = {
     "coding_agent": [call("bash", command=REPAIR), call("bash", command=SUBMIT)],
     "search_agent": [call("search", query="Capital of Atlantis."), call("open", title="Atlantis"), "It is Poseidonis."],
 }
-BAD = {
+BAD = {  # where a run costs little
     "customer_service": [call("refund", order="4712"), "Done."],
-    "coding_agent": [call("bash", command=SUBMIT)],
     "search_agent": ["I do not know."],
 }
 
@@ -54,7 +54,7 @@ async def run_example(name, replies, gate_of, python, home):
 async def test_an_example_runs_and_reports_what_happened(name, gate_of, clients_python, tmp_path):
     if name == "coding_agent" and shutil.which("bwrap") is None:
         pytest.skip("its commands run in bubblewrap, which is not installed: apt-get install bubblewrap")
-    ends = [(GOOD[name], 1.0), (BAD[name], 0.0)]
+    ends = [(replies[name], reward) for replies, reward in ((GOOD, 1.0), (BAD, 0.0)) if name in replies]
     runs = [run_example(name, replies, gate_of, clients_python, tmp_path / str(reward)) for replies, reward in ends]
     for (rows, rewards, told), (replies, reward) in zip(await asyncio.gather(*runs), ends, strict=True):
         assert len(rows) == len(replies), told
@@ -66,3 +66,9 @@ async def test_an_example_runs_and_reports_what_happened(name, gate_of, clients_
 @pytest.mark.parametrize("name", [*GOOD, "session"])
 def test_an_example_is_short(name):
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 30
+
+
+def test_the_extra_names_what_the_lock_is_made_of():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / "deploy" / "requirements" / "clients.in").read_text().splitlines()
+    assert project["optional-dependencies"]["clients"] == [line for line in lines if line and not line.startswith("#")]

@@ -19,8 +19,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandboxes.backends import prepare
 from sandboxes.backends.base import GATEWAY_URL, BackendUnavailable, BoxSpec, Limits
+from sandboxes.backends.bubblewrap import Bubblewrap
 from sandboxes.backends.images import root_filesystem
 from sandboxes.backends.runner import AGENT
 from sandboxes.gateway.client import GatewayClient
@@ -43,12 +43,20 @@ TEXT = {
 
 
 @pytest.fixture(scope="session")
-def mini_root(clients_python) -> Path:
-    """A root file system with the client packages in it, made once per lock beside our own, whose files it shares."""
+def backend() -> Bubblewrap:
+    """Boxes, or the reason why none can be had here."""
     try:
-        base = root_filesystem()
+        found = Bubblewrap()
+        found.prepare()
     except BackendUnavailable as reason:
         pytest.skip(str(reason))
+    return found
+
+
+@pytest.fixture(scope="session")
+def mini_root(clients_python, backend) -> Path:
+    """A root file system with the client packages in it, made once per lock beside our own, whose files it shares."""
+    base = root_filesystem()
     lock = hashlib.sha256((ROOT / "deploy/requirements/clients.txt").read_bytes()).hexdigest()[:16]
     path = base.path.with_name(f"{base.path.name}-mini-swe-{lock}")
     if path.is_dir():
@@ -118,7 +126,7 @@ async def gateway(engine: str, model: str, home: Path, door: Path, free_ports) -
         await running.wait()
 
 
-async def mini(client, model, root, door, configured, *, step_limit):
+async def mini(client, model, backend, root, door, configured, *, step_limit):
     """Run the agent on the task in a box: (recorded rows, its own trajectory, the box's files at the end)."""
     session = await client.start_session("mini-swe")
     configuration = {
@@ -135,7 +143,7 @@ async def mini(client, model, root, door, configured, *, step_limit):
         "MSWEA_SILENT_STARTUP": "1",
     }
     spec = BoxSpec(files=files, image=str(root), env=environment, gateway=door, limits=Limits(memory_mb=2048))
-    box = await prepare("bubblewrap").start(spec)
+    box = await backend.start(spec)
     try:
         arguments = [
             "-m",
@@ -168,11 +176,13 @@ def assert_one_chain(rows):
 
 
 @pytest.mark.engine
-async def test_the_trajectory_of_mini_swe_agent_in_a_box_is_recorded(engine_url, mini_root, door, tmp_path, free_ports):
+async def test_the_trajectory_of_mini_swe_agent_in_a_box_is_recorded(
+    engine_url, backend, mini_root, door, tmp_path, free_ports
+):
     async with httpx.AsyncClient(base_url=engine_url, timeout=30) as engine:
         model = (await engine.get("/v1/models")).json()["data"][0]["id"]
     async with gateway(engine_url, model, tmp_path, door, free_ports) as client:
-        session, rows, told, _ = await mini(client, model, mini_root, door, TEXT, step_limit=3)
+        session, rows, told, _ = await mini(client, model, backend, mini_root, door, TEXT, step_limit=3)
         assert told["info"]["exit_status"] == "LimitsExceeded"
         assert len(rows) == told["info"]["model_stats"]["api_calls"] == 3
         assert_one_chain(rows)
@@ -184,7 +194,7 @@ async def test_the_trajectory_of_mini_swe_agent_in_a_box_is_recorded(engine_url,
 
 
 async def test_mini_swe_agent_repairs_code_in_a_box_whose_only_way_out_is_the_gateway(
-    mini_root, door, tmp_path, free_ports
+    backend, mini_root, door, tmp_path, free_ports
 ):
     def bash(command: str):
         function = {"name": "bash", "arguments": json.dumps({"command": command})}
@@ -200,7 +210,7 @@ async def test_mini_swe_agent_repairs_code_in_a_box_whose_only_way_out_is_the_ga
         Scripted([bash(command) for command in commands]).serve() as engine,
         gateway(engine, "scripted", tmp_path, door, free_ports) as client,
     ):
-        _, rows, told, kept = await mini(client, "scripted", mini_root, door, TOOL_CALLS, step_limit=9)
+        _, rows, told, kept = await mini(client, "scripted", backend, mini_root, door, TOOL_CALLS, step_limit=9)
         assert told["info"]["exit_status"] == "Submitted"
         assert kept["calc.py"].decode() == REPAIRED
         assert_one_chain(rows)
