@@ -93,7 +93,11 @@ async def _chat_streamed(
                 sent += len(new)
                 safe: dict[Kind, str] = {**texts, "content": reply.sure(texts["content"], request, facts)}
                 told.more(safe, tuple(reply.trimmed(entry, request.top_logprobs or 0) for entry in new))
-    message: Message = {**dict[str, Any](texts), "tool_calls": [calls[index] for index in sorted(calls)]}
+    message: Message = {
+        "reasoning": texts["reasoning"],
+        "content": texts["content"],
+        "tool_calls": [calls[index] for index in sorted(calls)],
+    }
     return reply.plain(message), prompt_ids
 
 
