@@ -46,6 +46,23 @@ def gateway(
         Path | None, typer.Option(help="Serve HTTPS: certificate, PEM.", rich_help_panel=NETWORK)
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.", rich_help_panel=NETWORK)] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Also listen on a Unix socket, alone in its folder, for agents inside boxes: only model keys open "
+            "anything there.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
+    socket_group: Annotated[
+        int | None,
+        typer.Option(
+            metavar="GID",
+            help="A group that may use the socket too; 1000 for bubblewrap's boxes where the gateway is root.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
     home_folder: Annotated[
         Path | None,
         typer.Option("--home", help="Keys and journal are kept here; else LAKELOOP_HOME, else .lakeloop/."),
@@ -96,6 +113,8 @@ def gateway(
             port=port,
             tls_cert=tls_cert,
             tls_key=tls_key,
+            socket=socket,
+            socket_group=socket_group,
             workers=workers,
             drain_s=drain,
         )
