@@ -35,8 +35,12 @@ def trajectories(
 
 
 def _without_orphans(calls: list[Recorded]) -> list[Recorded]:
-    """Drop calls that nothing continues where another call with the same prompt was continued or came later."""
-    continued = {call.intent.parent_call_id for call in calls}
+    """Drop requests that nothing continues where another one with the same prompt was continued or came later.
+
+    The choices of one request stand and fall together: they were asked for, each of them.
+    """
+    parents = {call.intent.parent_call_id for call in calls}
+    continued = {call.intent.first_choice for call in calls if call.intent.call_id in parents}
     by_prompt: dict[tuple[int, ...], list[Recorded]] = {}
     for call in calls:
         by_prompt.setdefault(tuple(call.intent.prompt_token_ids), []).append(call)
@@ -44,8 +48,11 @@ def _without_orphans(calls: list[Recorded]) -> list[Recorded]:
         call.intent.call_id
         for twins in by_prompt.values()
         for call in twins
-        if call.intent.call_id in continued
-        or (call is twins[-1] and not any(twin.intent.call_id in continued for twin in twins))
+        if call.intent.first_choice in continued
+        or (
+            call.intent.first_choice == twins[-1].intent.first_choice
+            and not any(twin.intent.first_choice in continued for twin in twins)
+        )
     }
     return [call for call in calls if call.intent.call_id in kept]
 

@@ -74,6 +74,17 @@ async def test_a_choice_that_is_taken_up_goes_on_in_its_own_segment(start):
         assert (rows[2].parent_call_id, rows[2].segment, rows[2].fork_reason) == (rows[1].call_id, 1, None)
 
 
+async def test_choices_are_no_orphans_of_retries(start):
+    async with start(counted()) as stack:
+        session = await stack.client.start_session("t")
+        client = stack.openai(session)
+        await client.chat.completions.create(model=stack.model, messages=[USER], n=2)
+        await client.chat.completions.create(model=stack.model, messages=[USER], n=2)
+        rows = await stack.rows(session)
+        kept = await stack.client.export(session.session_id, drop_retry_orphans=True)
+        assert list(kept) == [row.call_id for row in rows[2:]]
+
+
 async def test_streamed_choices_are_told_apart_by_index(start):
     async with start(counted(), token_delay_s=0.002) as stack:
         session = await stack.client.start_session("t")
