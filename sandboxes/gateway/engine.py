@@ -4,7 +4,6 @@ Errors become `EngineTrouble` or `EngineRefused`.
 """
 
 import asyncio
-import json
 import logging
 import re
 import time
@@ -12,17 +11,17 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-import httpx
-
 from sandboxes.gateway import raw
 from sandboxes.gateway.errors import EngineRefused, EngineTrouble
 from sandboxes.gateway.facts import USER, Conversation, Ending, Facts, Rendered, Route, probe
+from sandboxes.gateway.guard import Guard
 from sandboxes.gateway.recorded import Message
 from sandboxes.gateway.tokens import Completion
-from sandboxes.gateway.upstream import Guard, GuardedTransport
+from sandboxes.gateway.upstream import Answer, Refusal, Upstream
 
 log = logging.getLogger(__name__)
 FACTS_LIFE_S = 60.0
+ASIDE_S = 10.0  # for what is asked beside calls
 LABEL_LIFE_S = 1.0  # the weights' label is asked again after this: a swap is seen within it, also where no answer tells
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
@@ -62,11 +61,11 @@ class Engine:
     ) -> None:
         self.url = url.rstrip("/")
         self.model = model
-        # Two pools: the pool's own work per request grows with the square of its idle connections. Text requests are
-        # short and the engine does them one by one, so a few connections serve all; generations hold theirs for long.
+        # Two pools: text requests are short and the engine does them one by one, so a few connections serve all;
+        # generations hold theirs for long.
         self.guard = Guard(self.url, allow)
-        self._text = _client(self.url, self.guard, deadline_s, connections=8)
-        self._tokens = _client(self.url, self.guard, deadline_s, connections=1024)
+        self._text = Upstream(self.url, self.guard, deadline_s=deadline_s, connections=8)
+        self._tokens = Upstream(self.url, self.guard, deadline_s=deadline_s, connections=1024)
         self._facts: tuple[float, Facts] | None = None
         self._asking = asyncio.Lock()
         self._route: Route | None = None if route == "auto" else route
@@ -75,8 +74,8 @@ class Engine:
         self._thinks = False  # it has a reasoning parser
 
     async def close(self) -> None:
-        await self._text.aclose()
-        await self._tokens.aclose()
+        await self._text.close()
+        await self._tokens.close()
 
     async def render(
         self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
@@ -190,14 +189,14 @@ class Engine:
 
     async def healthy(self) -> bool:
         try:
-            return (await self._text.get("/health", timeout=2.0)).status_code == 200
-        except httpx.TransportError:
+            return (await self._text.get("/health", deadline_s=2.0)).status == 200
+        except EngineTrouble:
             return False
 
     async def weight_label(self) -> str | None:
         """The label of the served weights; None where the engine does not tell (it then tells with each answer)."""
-        response = await self._get("/weight_info")
-        return str(response.json()["weight_version"]) if response.status_code == 200 else None
+        answer = await self._text.get("/weight_info", deadline_s=ASIDE_S)
+        return str(answer.json()["weight_version"]) if answer.status == 200 else None
 
     async def label(self) -> str | None:
         """As `weight_label`, at most a second old; where the engine does not tell, the label its last answer showed."""
@@ -248,8 +247,8 @@ class Engine:
         self._facts = None
 
     async def version(self) -> str:
-        response = await self._get("/version")
-        return str(response.json()["version"]) if response.status_code == 200 else "unknown"
+        answer = await self._text.get("/version", deadline_s=ASIDE_S)
+        return str(answer.json()["version"]) if answer.status == 200 else "unknown"
 
     async def _render_raw(self, prompt: str | Sequence[int], sampling: Mapping[str, Any]) -> Rendered:
         if await self.route() == "chat":
@@ -309,41 +308,26 @@ class Engine:
     async def _events(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The server-sent events of a generation. EngineTrouble where one is an error or the stream breaks."""
         try:
-            async with self._tokens.stream("POST", path, json={**body, "stream": True}) as response:
-                if response.status_code != 200:
-                    await response.aread()
-                    raise _failure(response)
-                async for line in response.aiter_lines():
-                    if not line.startswith("data: ") or line == "data: [DONE]":
+            async with aclosing(self._tokens.lines(path, {**body, "stream": True})) as lines:
+                async for line in lines:
+                    if not line.startswith(b"data: ") or line.rstrip() == b"data: [DONE]":
                         continue
-                    chunk = json.loads(line[6:])
+                    chunk = Answer(200, path, line[6:]).json()
                     if "error" in chunk:
                         raise EngineTrouble(f"the engine failed while generating: {_message(chunk)}")
                     yield chunk
-        except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
+        except Refusal as refusal:
+            raise _failure(refusal.answer) from refusal
 
     async def _misses(self, path: str) -> bool:
         """Whether the engine has no such route: one that is there refuses an empty body otherwise."""
-        try:
-            return (await self._text.post(path, json={}, timeout=10.0)).status_code in (404, 405)
-        except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
+        return (await self._text.post(path, {}, deadline_s=ASIDE_S)).status in (404, 405)
 
-    async def _get(self, path: str) -> httpx.Response:
-        try:
-            return await self._text.get(path, timeout=10.0)
-        except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
-
-    async def _post(self, path: str, body: dict[str, Any], pool: httpx.AsyncClient | None = None) -> Any:
-        try:
-            response = await (pool or self._text).post(path, json=body)
-        except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
-        if response.status_code != 200:
-            raise _failure(response)
-        return response.json()
+    async def _post(self, path: str, body: dict[str, Any], pool: Upstream | None = None) -> Any:
+        answer = await (pool or self._text).post(path, body)
+        if answer.status != 200:
+            raise _failure(answer)
+        return answer.json()
 
 
 def recorded_sampling(sampling: dict[str, Any]) -> dict[str, Any]:
@@ -361,29 +345,18 @@ def _check_ended(completion: Completion) -> None:
         raise EngineTrouble("the engine ended its stream without a finish reason")
 
 
-def _client(url: str, guard: Guard, deadline_s: float, *, connections: int) -> httpx.AsyncClient:
-    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=32)
-    timeout = httpx.Timeout(deadline_s, connect=5.0)
-    inner = httpx.AsyncHTTPTransport(verify=url.startswith("https"), limits=limits, trust_env=False)
-    return httpx.AsyncClient(base_url=url, timeout=timeout, trust_env=False, transport=GuardedTransport(guard, inner))
-
-
-def _unreachable(url: str, error: httpx.TransportError) -> EngineTrouble:
-    return EngineTrouble(f"the engine at {url} does not answer: {type(error).__name__} {error}".rstrip())
-
-
-def _failure(response: httpx.Response) -> EngineRefused | EngineTrouble:
+def _failure(answer: Answer) -> EngineRefused | EngineTrouble:
     """Class of a failed answer: only what the engine calls a bad request is the caller's doing."""
     try:
-        body = response.json()
+        body = answer.json()
     except ValueError:
         body = {}
-    message = _message(body) or response.text[:500]
-    if response.status_code in (400, 422):
+    message = _message(body) or answer.text[:500]
+    if answer.status in (400, 422):
         param = (body.get("error") or {}).get("param") if isinstance(body.get("error"), dict) else None
         too_long = param == "input_tokens" or "longer than the maximum model length" in message
         return EngineRefused(message, param=param, code="context_length_exceeded" if too_long else None)
-    return EngineTrouble(f"the engine answered {response.status_code} to {response.request.url.path}: {message}")
+    return EngineTrouble(f"the engine answered {answer.status} to {answer.path}: {message}")
 
 
 def _message(body: dict[str, Any]) -> str:

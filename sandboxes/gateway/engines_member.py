@@ -5,12 +5,11 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-import httpx
-
 from sandboxes.gateway.engine import Engine
 from sandboxes.gateway.engines_orders import NOBODY, Orders
-from sandboxes.gateway.errors import GatewayError
+from sandboxes.gateway.errors import EngineSilent, EngineTrouble, GatewayError
 from sandboxes.gateway.facts import Facts
+from sandboxes.gateway.upstream import Upstream
 
 State = Literal["serving", "draining", "paused", "stale", "broken"]
 
@@ -98,11 +97,10 @@ class Member:
         self._doubts = 1  # reasons to look again so far,
         self._settled = 0  # and how many of them a look has answered
         self._looking = asyncio.Lock()
-        secure = engine.url.startswith("https")
-        self._http = httpx.AsyncClient(base_url=self.url, timeout=LOOK_S, trust_env=False, verify=secure)
+        self._http = Upstream(self.url, engine.guard, deadline_s=LOOK_S, connections=4)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._http.close()
         await self.engine.close()
 
     def fault(self) -> tuple[State, str] | None:
@@ -203,13 +201,13 @@ class Member:
     async def _ask(self) -> Seen:
         try:
             health = await self._http.get("/health")
-            if health.status_code != 200:
-                return Seen(error=f"says that it is not healthy ({health.status_code} from /health)")
+            if health.status != 200:
+                return Seen(error=f"says that it is not healthy ({health.status} from /health)")
             start, label = await asyncio.gather(self._start(), self._label())
-        except httpx.TimeoutException:
+        except EngineSilent:
             return Seen(error=f"did not answer within {LOOK_S:.0f} s", missed=True)
-        except httpx.TransportError as error:
-            return Seen(error=f"does not answer: {type(error).__name__} {error}".rstrip())
+        except EngineTrouble as error:
+            return Seen(error=f"does not answer: {error.__cause__!r}")
         return Seen(start=start, label=label)
 
     async def _start(self) -> str:
@@ -219,12 +217,12 @@ class Member:
         answer = await self._http.get("/metrics")
         self._start_until = time.monotonic() + START_LIFE_S
         values = [line.split()[1] for line in answer.text.splitlines() if line.startswith(START_METRIC + " ")]
-        return values[0] if answer.status_code == 200 and values else UNTOLD
+        return values[0] if answer.status == 200 and values else UNTOLD
 
     async def _label(self) -> str | None:
         """The label of the weights. A swap under way holds the answer back, which is no fault of the engine."""
         try:
             answer = await self._http.get("/weight_info")
-        except httpx.TimeoutException:
+        except EngineSilent:
             return None
-        return str(answer.json()["weight_version"]) if answer.status_code == 200 else None
+        return str(answer.json()["weight_version"]) if answer.status == 200 else None

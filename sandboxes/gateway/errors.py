@@ -113,5 +113,9 @@ class Stopping(GatewayError):
     retry = True
 
 
+class EngineSilent(EngineTrouble):
+    """The engine did not answer in time, which may pass by itself."""
+
+
 class EngineRefused(BadRequest):
     """The engine says that the request is wrong, for example a prompt that is too long."""

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lakehouse.home import Home
 from sandboxes.gateway.facts import Route
-from sandboxes.gateway.upstream import Guard
+from sandboxes.gateway.guard import Guard
 
 
 class Settings(BaseModel):

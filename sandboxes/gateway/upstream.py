@@ -1,139 +1,170 @@
-"""Which hosts an engine may be on, and a transport that connects to the very address that was checked.
+"""HTTP to one engine: pooled connections to checked addresses, JSON both ways, time spent waiting counted for the call."""
 
-A name is resolved, every address is checked, and the connection goes to a checked address, with the name in the Host
-header and in TLS. So a name that later resolves to something else (DNS rebinding) reaches nothing that was not checked.
-"""
-
-import asyncio
-import ipaddress
 import socket
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from json import loads
 from typing import Any
-from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
+import orjson
+from aiohttp.abc import AbstractResolver, ResolveResult
 
-from sandboxes.gateway.waiting import CURRENT, TimedStream, Waiting
+from sandboxes.gateway.errors import EngineRefused, EngineSilent, EngineTrouble
+from sandboxes.gateway.guard import Guard
+from sandboxes.gateway.waiting import CURRENT, Waiting
 
-RESOLVED_LIFE_S = 60.0  # a checked address is used for this long before the name is resolved again
+CONNECT_S = 5.0
+# A server closes what was idle for its own keep-alive time, 5 s for vLLM's: a connection must not be used just then.
+IDLE_S = 4.0
 
 
-class Guard:
-    """One upstream's host under an allow-list of host names, addresses and networks.
+@dataclass(frozen=True)
+class Answer:
+    """An answer in one piece."""
 
-    A host that is not listed must be this machine. A listed name may resolve to public addresses; any other (private,
-    link-local, loopback) is refused unless that address, or a network that holds it, is listed too.
-    """
+    status: int
+    path: str
+    raw: bytes
 
-    def __init__(self, url: str, allowed: Sequence[str] = ()) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"engine URL {url!r} is not an http(s) URL with a host")
-        if parts.username or parts.password:
-            raise ValueError("an engine URL holds no user name or password: it is shown in logs and in /health")
-        self.host = parts.hostname
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._listed = self.host.lower() in {entry.lower() for entry in allowed}
-        self._networks = [network for entry in allowed if (network := _network(entry)) is not None]
-        self._good: list[str] = []
-        self._until = 0.0
-        self._resolving = asyncio.Lock()
+    @property
+    def text(self) -> str:
+        return self.raw.decode(errors="replace")
 
-    def check(self) -> list[str]:
-        """The addresses that may be connected to. ValueError, with cause and remedy, where one of them may not."""
+    def json(self) -> Any:
+        """ValueError where it is no JSON. NaN, which is none, is read all the same: it is found where numbers are checked."""
         try:
-            found = socket.getaddrinfo(self.host, self._port, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            raise ValueError(f"engine host {self.host!r} does not resolve: {error}") from error
-        return self._checked(found)
-
-    async def addresses(self) -> list[str]:
-        """As `check`, without blocking and remembered for a minute; the one that answered last comes first."""
-        if time.monotonic() >= self._until:
-            async with self._resolving:
-                if time.monotonic() >= self._until:
-                    self._good = await asyncio.to_thread(self.check)
-                    self._until = time.monotonic() + RESOLVED_LIFE_S
-        return self._good
-
-    def prefer(self, address: str) -> None:
-        """This one answers: try it first from now on."""
-        if self._good[:1] != [address]:
-            self._good = [address, *(other for other in self._good if other != address)]
-
-    def _checked(self, found: Iterable[tuple[Any, ...]]) -> list[str]:
-        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
-        refused = [address for address in addresses if not self._may(ipaddress.ip_address(address.split("%")[0]))]
-        if not refused:
-            return addresses
-        where = ", ".join(refused)
-        if not self._listed:
-            raise ValueError(
-                f"engine host {self.host!r} is {where}, not this machine; "
-                f"if that is meant, start with --allow-upstream {self.host}"
-            )
-        raise ValueError(
-            f"engine host {self.host!r} is listed but resolves to {where}, which is no public address; "
-            f"if that is meant, add --allow-upstream {refused[0]} or its network"
-        )
-
-    def _may(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
-        if any(address in network for network in self._networks):
-            return True
-        if not self._listed or self.host.lower() == "localhost":
-            return address.is_loopback
-        return address.is_global and not address.is_multicast
+            return orjson.loads(self.raw)
+        except orjson.JSONDecodeError:
+            return loads(self.raw)
 
 
-class GuardedTransport(httpx.AsyncBaseTransport):
-    """Sends to a checked address of the guard's host, and counts how long the current call waits for it."""
+class Upstream:
+    """Connections to one engine. Every failure to get an answer is an `EngineTrouble`; statuses are the caller's to read."""
 
-    def __init__(self, guard: Guard, inner: httpx.AsyncBaseTransport) -> None:
+    def __init__(self, url: str, guard: Guard, *, deadline_s: float, connections: int) -> None:
+        self.url = url
         self._guard = guard
-        self._inner = inner
+        self._timeout = aiohttp.ClientTimeout(total=deadline_s, sock_connect=CONNECT_S)
+        self._connections = connections
+        self._made: aiohttp.ClientSession | None = None
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def close(self) -> None:
+        if self._made is not None:
+            await self._made.close()
+
+    async def get(self, path: str, *, deadline_s: float | None = None) -> Answer:
+        return await self._whole("GET", path, None, deadline_s)
+
+    async def post(self, path: str, body: Any, *, deadline_s: float | None = None) -> Answer:
+        return await self._whole("POST", path, body, deadline_s)
+
+    async def lines(self, path: str, body: Any) -> AsyncGenerator[bytes, None]:
+        """The lines of a streamed answer as they come. An answer with another status than 200 is raised as `Refusal`."""
         waiting = CURRENT.get() or Waiting()
-        request.headers.update(waiting.headers)
-        with waiting.wait():
-            response = await self._send(request)
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = TimedStream(response.stream, waiting)
-        return response
+        with self._told(path):
+            async with self._session.post(path, **_sent(body, waiting), timeout=self._timeout) as response:
+                if response.status != 200:
+                    raise Refusal(Answer(response.status, path, await response.read()))
+                rest = b""
+                async with aclosing(_parts(response, waiting)) as parts:
+                    async for part in parts:
+                        *whole, rest = (rest + part).split(b"\n")
+                        for line in whole:
+                            yield line
+                if rest:
+                    yield rest
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        """Made at first use, inside the event loop that will use it."""
+        if self._made is None:
+            connector = aiohttp.TCPConnector(
+                limit=self._connections,
+                keepalive_timeout=IDLE_S,
+                resolver=_Checked(self._guard),
+                use_dns_cache=False,  # the guard remembers what it checked
+            )
+            self._made = aiohttp.ClientSession(self.url, connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self._made
 
-    async def _send(self, request: httpx.Request) -> httpx.Response:
-        """To the first address that accepts a connection: nothing has been sent where one does not."""
+    async def _whole(self, method: str, path: str, body: Any, deadline_s: float | None) -> Answer:
+        waiting = CURRENT.get() or Waiting()
+        timeout = self._timeout if deadline_s is None else aiohttp.ClientTimeout(total=deadline_s)
+        sent = _sent(body, waiting)
+        with self._told(path), waiting.wait():
+            async with self._session.request(method, path, **sent, timeout=timeout, allow_redirects=False) as response:
+                return Answer(response.status, path, await response.read())
+
+    @contextmanager
+    def _told(self, path: str) -> Iterator[None]:
+        """Turn what the HTTP client raises into what happened to the engine."""
+        try:
+            yield
+        except TimeoutError as error:  # also aiohttp's own, which is both
+            raise EngineSilent(f"the engine at {self.url} did not answer {path} in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            cause = error.__cause__ or error  # a name that was refused says so in the cause
+            raise EngineTrouble(
+                f"the engine at {self.url} does not answer: {type(error).__name__} {cause}".rstrip()
+            ) from error
+
+
+class Refusal(Exception):
+    """A stream that was answered with an error status."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"{answer.status} from {answer.path}")
+        self.answer = answer
+
+
+class _Checked(AbstractResolver):
+    """Gives the client the guard's addresses. A literal address never comes here: it was checked when it was set."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        if host != self._guard.host:
+            raise OSError(f"{host} is not the engine's host {self._guard.host}")
         try:
             addresses = await self._guard.addresses()
         except ValueError as error:
-            raise httpx.ConnectError(str(error), request=request) from error
-        host, url = self._guard.host, request.url
-        if request.url.host != host:
-            raise httpx.ConnectError(f"{request.url.host} is not the engine's host {host}", request=request)
-        for address in addresses:
-            if address != host:
-                request.url = url.copy_with(host=address)
-                request.extensions = {**request.extensions, "sni_hostname": host}
-            try:
-                response = await self._inner.handle_async_request(request)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
-                if address == addresses[-1]:
-                    raise
-                continue
-            self._guard.prefer(address)
-            return response
-        raise httpx.ConnectError(f"{host} has no address", request=request)
+            raise OSError(str(error)) from error
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
-def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """An allow-list entry as a network; None where it is a name."""
+def _sent(body: Any, waiting: Waiting) -> dict[str, Any]:
+    if body is None:
+        return {"headers": waiting.headers}
     try:
-        return ipaddress.ip_network(entry, strict=False)
-    except ValueError:
-        return None
+        data = orjson.dumps(body)
+    except TypeError as error:  # an integer beyond 64 bits
+        raise EngineRefused(f"the request cannot be sent to the engine: {error}") from error
+    return {"data": data, "headers": {"content-type": "application/json", **waiting.headers}}
+
+
+async def _parts(response: aiohttp.ClientResponse, waiting: Waiting) -> AsyncGenerator[bytes, None]:
+    """A body as it comes; the waits for it are counted, the time between them is not."""
+    while True:
+        with waiting.wait():
+            part = await response.content.readany()
+        if not part and response.content.at_eof():
+            return
+        yield part

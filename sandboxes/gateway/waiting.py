@@ -1,11 +1,9 @@
 """How long a call waits for its engine, so that the gateway's own time can be told: all of it less the waiting."""
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-
-import httpx
 
 
 class Waiting:
@@ -38,23 +36,3 @@ class Waiting:
 
 # Set where a call begins; tasks that the call starts inherit it.
 CURRENT: ContextVar[Waiting | None] = ContextVar("waiting", default=None)
-
-
-class TimedStream(httpx.AsyncByteStream):
-    """A response's body that counts the waits for its parts."""
-
-    def __init__(self, inner: httpx.AsyncByteStream, waiting: Waiting) -> None:
-        self._inner = inner
-        self._waiting = waiting
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        parts = aiter(self._inner)
-        while True:
-            with self._waiting.wait():
-                part = await anext(parts, None)
-            if part is None:
-                return
-            yield part
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()

@@ -1,12 +1,15 @@
 """The address that was checked is the address connected to."""
 
+import asyncio
 import socket
+from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 
+from sandboxes.gateway.errors import EngineRefused, EngineSilent, EngineTrouble
+from sandboxes.gateway.guard import Guard
 from sandboxes.gateway.scripted import serve
-from sandboxes.gateway.upstream import Guard, GuardedTransport
+from sandboxes.gateway.upstream import Upstream
 from sandboxes.gateway.waiting import CURRENT, Waiting
 
 NAME = "engine.example"
@@ -64,60 +67,101 @@ def test_an_engine_url_with_a_password_in_it_is_refused():
         Guard("http://user:secret@127.0.0.1:8000")
 
 
-def client(guard):
-    return httpx.AsyncClient(transport=GuardedTransport(guard, httpx.AsyncHTTPTransport()))
+@asynccontextmanager
+async def upstream(url, guard=None, deadline_s=5.0):
+    one = Upstream(url, guard or Guard(url), deadline_s=deadline_s, connections=4)
+    yield one
+    await one.close()
 
 
-async def test_the_name_is_resolved_once_and_the_checked_address_is_connected_to_with_the_name_as_host(resolver):
+async def test_the_name_is_resolved_once_and_what_was_checked_is_connected_to(resolver):
     answers, asked = resolver
     answers[:] = ["127.0.0.1"]
     async with serve(["x"]) as url:
-        port = url.rpartition(":")[2]
-        guard = Guard(f"http://{NAME}:{port}")
-        async with client(guard) as http:
-            first = await http.get(f"http://{NAME}:{port}/version")
-            answers[:] = ["10.9.9.9"]  # rebound: what is asked within the minute still goes where it was checked to go
-            second = await http.get(f"http://{NAME}:{port}/version")
-        assert (first.status_code, second.status_code, len(asked)) == (200, 200, 1)
-        assert first.request.url.host == "127.0.0.1"
-        assert first.request.headers["host"] == f"{NAME}:{port}"
+        at = f"http://{NAME}:{url.rpartition(':')[2]}"
+        guard = Guard(at)
+        async with upstream(at, guard) as first, upstream(at, guard) as second:
+            assert (await first.get("/version")).status == 200
+            answers[:] = [
+                "10.9.9.9"
+            ]  # rebound: a new connection within the minute still goes where it was checked to go
+            assert (await second.get("/version")).status == 200
+        assert len(asked) == 1
+
+
+async def test_the_engine_is_told_the_name_it_was_asked_by(resolver):
+    resolver[0][:] = ["127.0.0.1"]
+    heads = []
+
+    async def answer(reader, writer):
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    at = f"http://{NAME}:{server.sockets[0].getsockname()[1]}"
+    async with server, upstream(at) as one:
+        assert (await one.get("/")).status == 204
+    assert f"host: {at.removeprefix('http://')}".encode() in heads[0].lower()
 
 
 async def test_a_name_that_is_rebound_to_a_refused_address_is_not_connected_to(resolver, monkeypatch):
     answers, _ = resolver
     answers[:] = ["127.0.0.1"]
     async with serve(["x"]) as url:
-        port = url.rpartition(":")[2]
-        guard = Guard(f"http://{NAME}:{port}")
-        async with client(guard) as http:
-            assert (await http.get(f"http://{NAME}:{port}/version")).status_code == 200
+        at = f"http://{NAME}:{url.rpartition(':')[2]}"
+        guard = Guard(at)
+        async with upstream(at, guard) as first, upstream(at, guard) as second:
+            assert (await first.get("/version")).status == 200
             answers[:] = ["169.254.169.254"]
             monkeypatch.setattr(guard, "_until", 0.0)  # the minute is over
-            with pytest.raises(httpx.ConnectError, match=r"169\.254\.169\.254"):
-                await http.get(f"http://{NAME}:{port}/version")
+            with pytest.raises(EngineTrouble, match=r"169\.254\.169\.254"):
+                await second.get("/version")
 
 
-async def test_a_transport_of_one_engine_sends_nothing_elsewhere():
-    async with client(Guard("http://localhost:1")) as http:
-        with pytest.raises(httpx.ConnectError, match="not the engine's host"):
-            await http.get("http://127.0.0.1:1/")
+async def test_connections_of_one_engine_go_nowhere_else():
+    async with upstream("http://elsewhere.example:1", Guard("http://localhost:1")) as one:
+        with pytest.raises(EngineTrouble, match="not the engine's host"):
+            await one.get("/")
 
 
 async def test_of_several_addresses_the_one_that_answers_is_used():
     async with serve(["x"]) as url:
-        port = url.rpartition(":")[2]
-        guard = Guard(f"http://localhost:{port}")
+        at = f"http://localhost:{url.rpartition(':')[2]}"
+        guard = Guard(at)
         guard._good, guard._until = ["127.0.0.2", "127.0.0.1"], float("inf")
-        async with client(guard) as http:
-            assert (await http.get(f"http://localhost:{port}/version")).status_code == 200
-        assert guard._good[0] == "127.0.0.1"
+        async with upstream(at, guard) as one:
+            assert (await one.get("/version")).status == 200
+
+
+async def test_an_engine_that_hangs_is_told_from_one_that_is_gone():
+    async def hang(reader, writer):
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    at = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with upstream(at, deadline_s=0.2) as one:
+        async with server:
+            with pytest.raises(EngineSilent, match="in time"):
+                await one.get("/health")
+        with pytest.raises(EngineTrouble, match="does not answer") as gone:
+            await one.get("/health")
+        assert not isinstance(gone.value, EngineSilent)
+
+
+async def test_what_json_cannot_carry_is_the_callers_fault():
+    async with upstream("http://127.0.0.1:1") as one:
+        with pytest.raises(EngineRefused, match="64-bit"):
+            await one.post("/", {"seed": 2**70})
 
 
 async def test_waiting_for_the_engine_is_counted_for_the_call_that_waits():
     waiting = Waiting()
-    async with serve(["x"]) as url, client(Guard(url)) as http:
+    async with serve(["x"]) as url, upstream(url) as one:
         CURRENT.set(waiting)
-        await http.get(f"{url}/version")
+        await one.get("/version")
         assert 0 < waiting.seconds < 1
     with waiting.wait(), waiting.wait():
         before = waiting.seconds

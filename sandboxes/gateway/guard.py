@@ -1,0 +1,87 @@
+"""Which hosts an engine may be on; what was checked is what is connected to.
+
+A name is resolved, every address is checked, and the connection goes to a checked address, with the name in the Host
+header and in TLS. So a name that later resolves to something else (DNS rebinding) reaches nothing that was not checked.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+RESOLVED_LIFE_S = 60.0  # a checked address is used for this long before the name is resolved again
+
+
+class Guard:
+    """One upstream's host under an allow-list of host names, addresses and networks.
+
+    A host that is not listed must be this machine. A listed name may resolve to public addresses; any other (private,
+    link-local, loopback) is refused unless that address, or a network that holds it, is listed too.
+    """
+
+    def __init__(self, url: str, allowed: Sequence[str] = ()) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"engine URL {url!r} is not an http(s) URL with a host")
+        if parts.username or parts.password:
+            raise ValueError("an engine URL holds no user name or password: it is shown in logs and in /health")
+        self.host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._listed = self.host.lower() in {entry.lower() for entry in allowed}
+        self._networks = [network for entry in allowed if (network := _network(entry)) is not None]
+        self._good: list[str] = []
+        self._until = 0.0
+        self._resolving = asyncio.Lock()
+
+    def check(self) -> list[str]:
+        """The addresses that may be connected to. ValueError, with cause and remedy, where one of them may not."""
+        try:
+            found = socket.getaddrinfo(self.host, self._port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise ValueError(f"engine host {self.host!r} does not resolve: {error}") from error
+        return self._checked(found)
+
+    async def addresses(self) -> list[str]:
+        """As `check`, without blocking and remembered for a minute."""
+        if time.monotonic() >= self._until:
+            async with self._resolving:
+                if time.monotonic() >= self._until:
+                    self._good = await asyncio.to_thread(self.check)
+                    self._until = time.monotonic() + RESOLVED_LIFE_S
+        return self._good
+
+    def _checked(self, found: Iterable[tuple[Any, ...]]) -> list[str]:
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
+        refused = [address for address in addresses if not self._may(ipaddress.ip_address(address.split("%")[0]))]
+        if not refused:
+            return addresses
+        where = ", ".join(refused)
+        if not self._listed:
+            raise ValueError(
+                f"engine host {self.host!r} is {where}, not this machine; "
+                f"if that is meant, start with --allow-upstream {self.host}"
+            )
+        raise ValueError(
+            f"engine host {self.host!r} is listed but resolves to {where}, which is no public address; "
+            f"if that is meant, add --allow-upstream {refused[0]} or its network"
+        )
+
+    def _may(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        if any(address in network for network in self._networks):
+            return True
+        if not self._listed or self.host.lower() == "localhost":
+            return address.is_loopback
+        return address.is_global and not address.is_multicast
+
+
+def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """An allow-list entry as a network; None where it is a name."""
+    try:
+        return ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return None
