@@ -40,18 +40,19 @@ class Replay(asyncio.Protocol):
             self._answer(head[0].split(" ")[1].partition("?")[0], orjson.loads(body) if body else {})
 
     def _answer(self, path: str, body: dict[str, Any]) -> None:
-        if body.get("stream") and "generate_chunk" not in body:
+        if path.startswith(("/v1/chat", "/inference")) and not body:  # asked only whether the route is there
+            self._send(b'{"error": "no body"}', b"application/json", b"400 Bad Request")
+        elif body.get("stream") and "generate_chunk" not in body:
             events = self._chat_events(body) if path.endswith("completions") else self._generation_events()
             payload = b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events) + b"data: [DONE]\n\n"
             self._send(payload, b"text/event-stream")
         else:
             self._send(orjson.dumps(self._whole(path, body)), b"application/json")
 
-    def _send(self, payload: bytes, kind: bytes) -> None:
+    def _send(self, payload: bytes, kind: bytes, status: bytes = b"200 OK") -> None:
         assert self._transport is not None
-        self._transport.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s" % (kind, len(payload), payload)
-        )
+        head = b"HTTP/1.1 %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (status, kind, len(payload))
+        self._transport.write(head + payload)
 
     def _whole(self, path: str, body: dict[str, Any]) -> Any:
         if path.endswith("/derender"):
