@@ -62,7 +62,6 @@ def run(place: Place, announce: Callable[[str], None] = lambda _url: None) -> in
 
     `announce` is given the URL, once it is known and before the first request is taken.
     """
-    logs.configure()
     try:
         if place.settings.traces:
             tracing.configure()
@@ -81,6 +80,7 @@ def run(place: Place, announce: Callable[[str], None] = lambda _url: None) -> in
     except (ValidationError, ValueError, *JournalError) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 1
+    logs.configure()
     place = place.model_copy(update={"port": bound.getsockname()[1]})
     url = url_of(bound, tls=place.tls_cert is not None)
     print(f"gateway: {url} -> {', '.join(place.settings.engines)} ({place.settings.model})", flush=True)
