@@ -10,7 +10,7 @@ from prefect.logging import get_run_logger
 from lakehouse.write import Landed, Writer
 from sandboxes.episode import Result
 from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable
-from sandboxes.gateway.keys import operator_key
+from sandboxes.gateway.sessions.keys import operator_key
 from tasks.stack.settings import Settings
 
 

@@ -9,7 +9,7 @@ from prefect.cache_policies import NO_CACHE
 from lakehouse.write import Compacted, Writer
 from sandboxes import backends
 from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
-from sandboxes.gateway.keys import operator_key
+from sandboxes.gateway.sessions.keys import operator_key
 from tasks.stack.settings import Settings
 
 KEPT_DAYS = 7  # what has landed stays in the gateway's journal for so long

@@ -17,7 +17,7 @@ from sandboxes import backends
 from sandboxes.agents import Sampling
 from sandboxes.episode import Result, run_episode
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.keys import operator_key
+from sandboxes.gateway.sessions.keys import operator_key
 from sandboxes.problems.library import load, prepare
 from tasks.progress import Progress
 from tasks.serving.engine import Engine

@@ -92,7 +92,7 @@ def gateway(
     """
     from pydantic import ValidationError
 
-    from sandboxes.gateway.serve import Place, run
+    from sandboxes.gateway.server.serve import Place, run
     from sandboxes.gateway.settings import Settings
 
     place_home = Home(home_folder.resolve()) if home_folder else home()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from sandboxes.gateway.serve import Place, run
+from sandboxes.gateway.server.serve import Place, run
 from sandboxes.gateway.settings import Settings
 
 

@@ -13,31 +13,32 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from sandboxes.gateway import keys, openapi
-from sandboxes.gateway.access import Access
-from sandboxes.gateway.bodies import read
-from sandboxes.gateway.calls import Calls
+from sandboxes.gateway.calls.run import Calls
 from sandboxes.gateway.dialects.anthropic import Messages
 from sandboxes.gateway.dialects.base import Dialect
 from sandboxes.gateway.dialects.chat import Chat
 from sandboxes.gateway.dialects.completions import Completions
 from sandboxes.gateway.dialects.responses import Responses
-from sandboxes.gateway.endpoints import Endpoint, defect, gateway_error, no_route
-from sandboxes.gateway.engine import Engine
-from sandboxes.gateway.engines import Engines
-from sandboxes.gateway.engines_orders import Orders
+from sandboxes.gateway.engines.engine import Engine
+from sandboxes.gateway.engines.orders import Orders
+from sandboxes.gateway.engines.pool import Engines
 from sandboxes.gateway.errors import GatewayError, Stopping
-from sandboxes.gateway.fleet import Fleet
-from sandboxes.gateway.heads import HeadLimits
-from sandboxes.gateway.journal import Journal
-from sandboxes.gateway.lookups import Lookups
-from sandboxes.gateway.meeting import EventStream, begin, outcome, until
-from sandboxes.gateway.metrics import Metrics
-from sandboxes.gateway.observe import Observer
-from sandboxes.gateway.rl import RL
-from sandboxes.gateway.sessions import Sessions
+from sandboxes.gateway.http import openapi
+from sandboxes.gateway.http.access import Access
+from sandboxes.gateway.http.bodies import read
+from sandboxes.gateway.http.endpoints import Endpoint, defect, gateway_error, no_route
+from sandboxes.gateway.http.fleet import Fleet
+from sandboxes.gateway.http.heads import HeadLimits
+from sandboxes.gateway.http.lookups import Lookups
+from sandboxes.gateway.http.meeting import EventStream, begin, outcome, until
+from sandboxes.gateway.http.rl import RL
+from sandboxes.gateway.sessions import keys
+from sandboxes.gateway.sessions.journal import Journal
+from sandboxes.gateway.sessions.sessions import Sessions
+from sandboxes.gateway.sessions.share import ALONE, Share
 from sandboxes.gateway.settings import Settings, check_upstream
-from sandboxes.gateway.share import ALONE, Share
+from sandboxes.gateway.telemetry.metrics import Metrics
+from sandboxes.gateway.telemetry.observe import Observer
 
 DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 REFRESH_S = 2.0

@@ -2,6 +2,27 @@
 
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong: `message` names the cause and, where there is one, the remedy."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """OpenAI's form of an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: ErrorDetail
+
 
 class GatewayError(Exception):
     """Something the caller is told. `retry`: whether the same request may work later; SDKs read it in a header."""

@@ -6,8 +6,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from lakehouse.home import Home
-from sandboxes.gateway.facts import Route
-from sandboxes.gateway.guard import Guard
+from sandboxes.gateway.engines.facts import Route
+from sandboxes.gateway.engines.guard import Guard
 
 
 class Settings(BaseModel):

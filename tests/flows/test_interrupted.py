@@ -15,8 +15,8 @@ from lakehouse import connect
 from sandboxes.backends import cgroup, prepare
 from sandboxes.backends.base import BackendUnavailable
 from sandboxes.gateway.app import Gateway
-from sandboxes.gateway.listen import serving
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings as GatewaySettings
 from tasks.stack.settings import ROOT
 

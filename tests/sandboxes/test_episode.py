@@ -16,8 +16,8 @@ from sandboxes.backends.base import SandboxError
 from sandboxes.episode import run_episode
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable
-from sandboxes.gateway.listen import serving
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from sandboxes.problems.base import EnvironmentFailure
 from sandboxes.problems.kinds import KINDS

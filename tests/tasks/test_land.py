@@ -9,8 +9,8 @@ from sandboxes.backends.scripted import ScriptedBackend
 from sandboxes.episode import run_episode
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.listen import serving
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from sandboxes.problems.search.build import build
 from tasks import maintain

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.dialects.anthropic_blocks import CacheControl, Strict, Tool, content, system, turns
 from sandboxes.gateway.dialects.base import Asked
 from sandboxes.gateway.dialects.wire import check_model, decode, event, origin, thinking
 from sandboxes.gateway.errors import BadRequest, GatewayError
-from sandboxes.gateway.facts import Conversation
-from sandboxes.gateway.recorded import Message, Recorded
-from sandboxes.gateway.request import Part, Request
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.sessions.flight import Part
+from sandboxes.gateway.sessions.recorded import Conversation, Message, Recorded
+from sandboxes.gateway.sessions.sessions import Session
 
 # The versions whose requests and events are as they are here. The later one has no sampling parameters; they are served
 # all the same, since a policy is sampled as its trainer says.

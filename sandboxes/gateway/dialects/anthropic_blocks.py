@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandboxes.gateway.dialects.wire import checked, tagged
 from sandboxes.gateway.errors import BadRequest
-from sandboxes.gateway.recorded import Message, Recorded
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.sessions.recorded import Message, Recorded
+from sandboxes.gateway.sessions.sessions import Session
 
 # A system block of Claude Code's: a hash that changes with every request, for the bill and not for the model.
 BILLING = "x-anthropic-billing-header"

@@ -6,10 +6,11 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.errors import GatewayError
-from sandboxes.gateway.recorded import Recorded
-from sandboxes.gateway.request import Part, Request
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.sessions.flight import Part
+from sandboxes.gateway.sessions.recorded import Recorded
+from sandboxes.gateway.sessions.sessions import Session
 
 
 class Events(Protocol):

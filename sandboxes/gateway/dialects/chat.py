@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.dialects.base import Asked
 from sandboxes.gateway.dialects.wire import check_model, decode, event, origin
-from sandboxes.gateway.endpoints import ErrorBody
-from sandboxes.gateway.errors import BadRequest, GatewayError
-from sandboxes.gateway.facts import Conversation
-from sandboxes.gateway.recorded import Message, Recorded
-from sandboxes.gateway.request import Kind, Part, Request
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.errors import BadRequest, ErrorBody, GatewayError
+from sandboxes.gateway.sessions.flight import Kind, Part
+from sandboxes.gateway.sessions.recorded import Conversation, Message, Recorded
+from sandboxes.gateway.sessions.sessions import Session
 
 FIELDS: dict[Kind, str] = {"reasoning": "reasoning_content", "content": "content"}  # in the order they are said
 SAMPLING = (

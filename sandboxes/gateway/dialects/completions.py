@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
-from sandboxes.gateway import raw as raw_prompts
+from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.dialects.base import Asked
 from sandboxes.gateway.dialects.wire import Off, check_model, decode, event, origin, part_of
-from sandboxes.gateway.endpoints import ErrorBody
-from sandboxes.gateway.errors import BadRequest, GatewayError
-from sandboxes.gateway.recorded import Message, Recorded
-from sandboxes.gateway.request import Part, Request
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.engines import raw as raw_prompts
+from sandboxes.gateway.errors import BadRequest, ErrorBody, GatewayError
+from sandboxes.gateway.sessions.flight import Part
+from sandboxes.gateway.sessions.recorded import Message, Recorded
+from sandboxes.gateway.sessions.sessions import Session
 
 SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",

@@ -10,16 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.dialects.base import Asked
 from sandboxes.gateway.dialects.responses_events import ResponseEvents
 from sandboxes.gateway.dialects.responses_items import PREFIX, Strict, Turns, output
 from sandboxes.gateway.dialects.wire import Off, check_model, decode, origin, thinking
-from sandboxes.gateway.endpoints import ErrorBody
-from sandboxes.gateway.errors import BadRequest, GatewayError, NotFound
-from sandboxes.gateway.facts import Conversation
-from sandboxes.gateway.recorded import Message, Recorded
-from sandboxes.gateway.request import Request
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.errors import BadRequest, ErrorBody, GatewayError, NotFound
+from sandboxes.gateway.sessions.recorded import Conversation, Message, Recorded
+from sandboxes.gateway.sessions.sessions import Session
 
 
 def _only_functions(tool: Any) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 
 from sandboxes.gateway.dialects.wire import event
 from sandboxes.gateway.errors import GatewayError
-from sandboxes.gateway.recorded import Recorded
-from sandboxes.gateway.request import Part
+from sandboxes.gateway.sessions.flight import Part
+from sandboxes.gateway.sessions.recorded import Recorded
 
 # By the type of an item with text: how its part and its events are called.
 PARTS = {"message": "output_text", "reasoning": "reasoning_text"}

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandboxes.gateway.dialects.wire import tagged
 from sandboxes.gateway.errors import BadRequest
-from sandboxes.gateway.recorded import Message, Recorded
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.sessions.recorded import Message, Recorded
+from sandboxes.gateway.sessions.sessions import Session
 
 PREFIX = "resp_"
 ItemStatus = Literal["in_progress", "completed", "incomplete"]

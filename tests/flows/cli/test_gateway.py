@@ -10,7 +10,7 @@ import sys
 import httpx
 import pytest
 
-from sandboxes.gateway.scripted import serve
+from sandboxes.gateway.scripted.engine import serve
 
 
 def test_help_says_what_it_is_for_and_how_to_try_it(lakeloop):

@@ -13,10 +13,10 @@ import pytest
 from sandboxes.backends.base import GATEWAY_URL, BoxSpec, Limits, SandboxError
 from sandboxes.backends.runner import AGENT
 from sandboxes.gateway.app import Gateway
-from sandboxes.gateway.boxes import Door, open_to_boxes
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.listen import Embedded, bind, config, url_of
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.boxes import Door, open_to_boxes
+from sandboxes.gateway.server.listen import Embedded, bind, config, url_of
 from sandboxes.gateway.settings import Settings
 
 ASK = """

@@ -13,8 +13,8 @@ from openai import AsyncOpenAI
 from lakehouse.records import Call
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient, Session
-from sandboxes.gateway.listen import serving
-from sandboxes.gateway.scripted import Replies, Scripted
+from sandboxes.gateway.scripted.engine import Replies, Scripted
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 
 

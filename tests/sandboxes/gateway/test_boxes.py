@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
 
 CALL = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
 

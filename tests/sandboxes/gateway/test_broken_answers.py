@@ -8,7 +8,7 @@ import openai
 import pytest
 
 USER = {"role": "user", "content": "hi"}
-LOG = "sandboxes.gateway.calls"
+LOG = "sandboxes.gateway.calls.run"
 
 
 async def said(stack, session, *, stream, **wanted):
@@ -93,7 +93,7 @@ async def test_a_hang_is_an_alarm_and_a_client_that_leaves_is_none(start, caplog
 
 
 async def test_an_engine_that_does_not_tell_its_vocabulary_is_believed(start, monkeypatch):
-    monkeypatch.setattr("sandboxes.gateway.scripted._foreign", lambda sampling: None)
+    monkeypatch.setattr("sandboxes.gateway.scripted.engine._foreign", lambda sampling: None)
     async with start() as stack:
         session = await stack.client.start_session("t")
         stack.engine.failures.append("foreign")

@@ -3,12 +3,12 @@
 import json
 from itertools import pairwise
 
-import httpx
 import pytest
 
-from sandboxes.gateway.engine import Engine
+from sandboxes.gateway.engines.engine import Engine
 from sandboxes.gateway.errors import EngineTrouble
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
 
 USER = {"role": "user", "content": "hi"}
 MORE = {"role": "user", "content": "go on with the search"}
@@ -121,7 +121,8 @@ async def test_an_engine_that_can_neither_is_told_so():
     engine = Scripted(["x"], token_routes=False)
     app = engine.app()
     app.router.routes = [route for route in app.router.routes if route.path != "/tokenize"]
-    ours = Engine("http://127.0.0.1:1", "scripted", deadline_s=5)
-    ours._text = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ours.url)
-    with pytest.raises(EngineTrouble, match=r"neither .*render.* nor /tokenize.*--enable-scale-out"):
-        await ours.route()
+    async with serving(app) as url:
+        ours = Engine(url, "scripted", deadline_s=5)
+        with pytest.raises(EngineTrouble, match=r"neither .*render.* nor /tokenize.*--enable-scale-out"):
+            await ours.route()
+        await ours.close()

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable
-from sandboxes.gateway.listen import serving
+from sandboxes.gateway.server.listen import serving
 
 
 async def test_room_is_waited_for_and_taken_when_there_is_some(start):

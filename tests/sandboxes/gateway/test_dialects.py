@@ -4,7 +4,7 @@ import json
 
 from anthropic import AsyncAnthropic
 
-from sandboxes.gateway import meeting
+from sandboxes.gateway.http import meeting
 
 TOOL = {"type": "object", "properties": {"query": {"type": "string"}}}
 CALLED = [("c0", {"query": "the é cake"}), ("c1", {"query": "1.0"})]

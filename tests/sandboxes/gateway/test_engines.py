@@ -9,14 +9,14 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from sandboxes.gateway import engines as engines_module
-from sandboxes.gateway import engines_member as member_module
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
-from sandboxes.gateway.engines import rank
-from sandboxes.gateway.engines_member import Breaker
-from sandboxes.gateway.listen import serving
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.engines import member as member_module
+from sandboxes.gateway.engines import pool as engines_module
+from sandboxes.gateway.engines.member import Breaker
+from sandboxes.gateway.engines.pool import rank
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 
 USER = {"role": "user", "content": "hi"}

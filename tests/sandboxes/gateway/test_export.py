@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 
 from lakehouse.records import Status
-from sandboxes.gateway.export import trajectories
-from sandboxes.gateway.recorded import Answer, Intent, Recorded
-from sandboxes.gateway.schema import SessionRow
-from sandboxes.gateway.sessions import Session
+from sandboxes.gateway.sessions.export import trajectories
+from sandboxes.gateway.sessions.recorded import Answer, Intent, Recorded
+from sandboxes.gateway.sessions.schema import SessionRow
+from sandboxes.gateway.sessions.sessions import Session
 
 ROW = SessionRow(
     n=1, session_id="s-1", task_id="s", mode="policy", engine_version="", template_digest="",

@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from sandboxes.gateway.endpoints import ErrorBody
+from sandboxes.gateway.errors import ErrorBody
 
 NEEDED = pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not installed")
 # Valid requests that are refused are no finding: a schema cannot say, for example, that `tool_choice` names one of the tools.

@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
-from sandboxes.gateway.journal import Journal
-from sandboxes.gateway.keys import hashed
+from sandboxes.gateway.sessions.journal import Journal
+from sandboxes.gateway.sessions.keys import hashed
 
 OLD = """
 create table sessions (

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from sandboxes.gateway.client import GatewayClient, GatewayRefused
-from sandboxes.gateway.keys import OperatorKey, new_key, operator_key, rotate, same
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.sessions.keys import OperatorKey, new_key, operator_key, rotate, same
 
 USER = {"role": "user", "content": "hi"}
 

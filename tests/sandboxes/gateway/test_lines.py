@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse.records import Status
-from sandboxes.gateway.lines import Lines
-from sandboxes.gateway.recorded import Answer, Intent, Recorded
+from sandboxes.gateway.sessions.lines import Lines
+from sandboxes.gateway.sessions.recorded import Answer, Intent, Recorded
 
 SYSTEM = {"role": "system", "content": "you solve problems"}
 HELPER = {"role": "system", "content": "you look things up"}

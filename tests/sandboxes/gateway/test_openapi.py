@@ -2,7 +2,8 @@
 
 import re
 
-from sandboxes.gateway.endpoints import Endpoint, ErrorBody
+from sandboxes.gateway.errors import ErrorBody
+from sandboxes.gateway.http.endpoints import Endpoint
 
 
 async def test_every_route_is_in_the_document_with_its_body_key_and_errors(start):

@@ -8,8 +8,8 @@ import logging
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandboxes.gateway import logs
-from sandboxes.gateway.metrics import VERSIONS, Metrics
+from sandboxes.gateway.telemetry import logs
+from sandboxes.gateway.telemetry.metrics import VERSIONS, Metrics
 
 SECRET = "the prompt that nobody may read"
 USER = {"role": "user", "content": SECRET}
@@ -151,6 +151,8 @@ async def test_without_traces_opentelemetry_is_not_imported(start):
     import subprocess
     import sys
 
-    code = "import sys, sandboxes.gateway.serve; print([m for m in sys.modules if m.startswith('opentelemetry')])"
+    code = (
+        "import sys, sandboxes.gateway.server.serve; print([m for m in sys.modules if m.startswith('opentelemetry')])"
+    )
     told = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True)
     assert told.stdout.strip() == "[]", told.stderr

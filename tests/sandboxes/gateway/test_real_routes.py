@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.listen import serving
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 
 pytestmark = pytest.mark.engine

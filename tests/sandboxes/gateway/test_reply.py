@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandboxes.gateway.reply import well_formed
+from sandboxes.gateway.calls.reply import well_formed
 
 
 @pytest.mark.parametrize(

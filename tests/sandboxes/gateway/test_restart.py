@@ -18,7 +18,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
 
 USER = {"role": "user", "content": "hi"}
 

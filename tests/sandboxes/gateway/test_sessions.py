@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sandboxes.gateway import sessions as sessions_module
 from sandboxes.gateway.client import GatewayRefused
+from sandboxes.gateway.sessions import sessions as sessions_module
 
 USER = {"role": "user", "content": "hi"}
 

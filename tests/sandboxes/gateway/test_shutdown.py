@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
 

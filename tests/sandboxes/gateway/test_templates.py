@@ -29,7 +29,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.listen import serving
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from tasks.serving.models import TINY
 from tasks.stack import Settings as StackSettings

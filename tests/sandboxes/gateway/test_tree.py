@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse.records import Status
-from sandboxes.gateway.facts import Conversation
-from sandboxes.gateway.recorded import Answer, Intent, Recorded
-from sandboxes.gateway.tree import Place, Tree
+from sandboxes.gateway.sessions.recorded import Answer, Conversation, Intent, Recorded
+from sandboxes.gateway.sessions.tree import Place, Tree
 
 SYSTEM, USER = {"role": "system", "content": "s"}, {"role": "user", "content": "u"}
 TALK = Conversation([SYSTEM, USER])

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from sandboxes.gateway.engines.guard import Guard
+from sandboxes.gateway.engines.upstream import Upstream
+from sandboxes.gateway.engines.waiting import CURRENT, Waiting
 from sandboxes.gateway.errors import EngineRefused, EngineSilent, EngineTrouble
-from sandboxes.gateway.guard import Guard
-from sandboxes.gateway.scripted import serve
-from sandboxes.gateway.upstream import Upstream
-from sandboxes.gateway.waiting import CURRENT, Waiting
+from sandboxes.gateway.scripted.engine import serve
 
 NAME = "engine.example"
 

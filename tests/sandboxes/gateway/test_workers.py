@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.scripted import Scripted
-from sandboxes.gateway.share import Share, number_of
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.sessions.share import Share, number_of
 
 USER = {"role": "user", "content": "hi"}
 BODY = {"model": "scripted", "messages": [USER]}

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.listen import serving
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from tasks.serving.deploy import deploy, probe
 from tasks.serving.engine import UNKNOWN_VERSION, Engine

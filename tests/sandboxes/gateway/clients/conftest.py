@@ -15,7 +15,7 @@ import pytest
 from lakehouse.records import Call
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient, Session
-from sandboxes.gateway.listen import serving
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from tasks.stack.settings import ROOT
 

@@ -9,8 +9,8 @@ import pytest
 
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient, Session
-from sandboxes.gateway.listen import serving
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from tasks.stack.settings import ROOT
 

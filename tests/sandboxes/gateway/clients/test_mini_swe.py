@@ -24,7 +24,7 @@ from sandboxes.backends.bubblewrap import Bubblewrap
 from sandboxes.backends.images import root_filesystem
 from sandboxes.backends.runner import AGENT
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.scripted import Scripted
+from sandboxes.gateway.scripted.engine import Scripted
 from tasks.stack.settings import ROOT
 
 pytestmark = pytest.mark.bubblewrap

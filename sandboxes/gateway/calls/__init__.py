@@ -1,0 +1,1 @@
+"""One model call: the prompt, the sampling, the reply."""

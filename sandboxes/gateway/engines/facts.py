@@ -1,0 +1,130 @@
+"""What the gateway must know of the engine's template, learned by rendering: it has no tokenizer of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from lakehouse.records import digest, dumps
+from sandboxes.gateway.errors import EngineRefused
+from sandboxes.gateway.sessions.recorded import Conversation, Message
+
+NAME = "probe"
+TOOL: Message = {
+    "type": "function",
+    "function": {"name": NAME, "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
+}
+USER: Message = {"role": "user", "content": "a b\n"}
+SAID: Message = {"role": "assistant", "content": "Yes."}  # what no template says of its own accord
+CALLED: Message = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "probe0000", "type": "function", "function": {"name": NAME, "arguments": '{"a": "b"}'}}],
+}
+OBSERVED: Message = {"role": "tool", "content": "d", "tool_call_id": "probe0000"}
+Ending = Literal["prompt", "closed", "open"]
+Route = Literal["generate", "chat"]
+PUNCTUATION = ' \n{[:"'
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Token ids of a conversation, and the sampling parameters as the engine resolved them."""
+
+    token_ids: list[int]
+    sampling: dict[str, Any]
+    thinking: Message = field(default_factory=dict)  # what generation must be told of the reasoning parser
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One engine's version and template."""
+
+    version: str
+    route: Route
+    template_digest: str  # over the rendered ids of fixed conversations: template and tokenizer together
+    turn_end: tuple[int, ...]  # what the template puts after an assistant's text, the end-of-turn token first
+    tool_marker: str  # the text a tool call begins with; empty where it cannot be told
+    before_call: str  # what the template puts between an assistant's text and its first tool call
+    vocabulary: int | None  # how many token ids there are; None where the engine does not tell
+
+
+class Renders(Protocol):
+    """The part of the engine that probing needs."""
+
+    async def version(self) -> str: ...
+
+    async def route(self) -> Route: ...
+
+    async def vocabulary(self) -> int | None: ...
+
+    async def render(
+        self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
+    ) -> Rendered: ...
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+
+
+async def probe(engine: Renders) -> Facts:
+    """Ask the engine. EngineTrouble where it does not answer."""
+    opening = await _opening(engine)
+    marker = await _tool_marker(engine, opening)
+    return Facts(
+        version=await engine.version(),
+        route=await engine.route(),
+        template_digest=await _template_digest(engine),
+        turn_end=await _turn_end(engine),
+        tool_marker=marker,
+        before_call=await _before_call(engine, opening, marker),
+        vocabulary=await engine.vocabulary(),
+    )
+
+
+async def _render(engine: Renders, conversation: Conversation, ending: Ending = "prompt") -> list[int] | None:
+    """Token ids, or None where the template refuses (some have no system or tool turns)."""
+    try:
+        return (await engine.render(conversation, ending=ending)).token_ids
+    except EngineRefused:
+        return None
+
+
+async def _template_digest(engine: Renders) -> str:
+    plain, system = Conversation([USER, SAID, USER]), Conversation([{"role": "system", "content": "s"}, USER])
+    tooled = Conversation([USER, CALLED, OBSERVED], [TOOL])
+    return digest(*[dumps(await _render(engine, conversation)) for conversation in (plain, system, tooled)])
+
+
+async def _turn_end(engine: Renders) -> tuple[int, ...]:
+    said = Conversation([USER, SAID])
+    closed = await _render(engine, said, "closed")
+    cut = await _render(engine, said, "open")
+    if closed is None or cut is None or closed[: len(cut)] != cut:
+        return ()
+    return tuple(closed[len(cut) :])
+
+
+async def _tool_marker(engine: Renders, opening: str) -> str:
+    """What a rendered tool call says before its JSON, or before the function's name where it is no JSON."""
+    head, name, _ = (await _rendered_turn(engine, CALLED)).removeprefix(opening).partition(NAME)
+    return head.partition("{")[0].rstrip(PUNCTUATION) if name else ""
+
+
+async def _before_call(engine: Renders, opening: str, marker: str) -> str:
+    said = (await _rendered_turn(engine, {**CALLED, **SAID})).removeprefix(opening)
+    text: str = SAID["content"]
+    if not marker or not said.startswith(text) or marker not in said:
+        return ""
+    return said.removeprefix(text).partition(marker)[0]
+
+
+async def _opening(engine: Renders) -> str:
+    """What the template puts before an assistant's text, beyond the prompt: an empty thought, with some."""
+    return (await _rendered_turn(engine, SAID)).partition(SAID["content"])[0]
+
+
+async def _rendered_turn(engine: Renders, message: Message) -> str:
+    """A turn's text after its prompt; empty where the template does not go on from the prompt."""
+    before = await _render(engine, Conversation([USER], [TOOL]))
+    after = await _render(engine, Conversation([USER, message], [TOOL]), "closed")
+    if before is None or after is None or after[: len(before)] != before:
+        return ""
+    return await engine.detokenize(after[len(before) :])

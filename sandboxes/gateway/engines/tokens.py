@@ -1,0 +1,101 @@
+"""What an engine sampled for one call, and whether it is as it must be to be trained on."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandboxes.gateway.sessions.recorded import UNKNOWN
+
+NO_LOGPROB = -9999.0  # what the engine sends for a log-prob that is NaN, minus infinity or absent
+ROUNDING = 1e-3  # a log-prob may be over 0 by as much as arithmetic makes it
+
+
+@dataclass
+class Completion:
+    """What the engine sampled, as it grows. One log-prob per id, in nats; spans as (label, start, end)."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    spans: list[tuple[str, int, int]] = field(default_factory=list)
+    raw_logprobs: list[Any] = field(default_factory=list)  # the engine's own form, for clients that asked
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    fault: str | None = None  # why these tokens may not be trained on, where the route that got them knows
+
+    @property
+    def ended_turn(self) -> bool:
+        """Whether the last id is an end-of-turn token (not a stop string, not the length limit)."""
+        return self.finish_reason == "stop" and not isinstance(self.stop_reason, str)
+
+    def end_turn(self, end: int | None) -> None:
+        """Tell apart what an engine calls `tool_calls`: the model ended its turn, unless its last id is no `end`."""
+        if self.finish_reason == "tool_calls":
+            self.finish_reason = "stop" if end is None or self.token_ids[-1:] == [end] else "length"
+
+    @property
+    def shown(self) -> list[int]:
+        """The ids a reader sees: all but the end-of-turn token, which the engine's derender would print."""
+        return self.token_ids[:-1] if self.ended_turn else self.token_ids
+
+    def add(self, choice: dict[str, Any]) -> list[int]:
+        """Take in one choice, whole or a stream's next part. Returns the new ids."""
+        new: list[int] = choice.get("token_ids") or []
+        self.token_ids += new
+        content = (choice.get("logprobs") or {}).get("content") or []
+        self.logprobs += [math.nan if (value := entry.get("logprob")) is None else value for entry in content]
+        self.raw_logprobs += [_sendable(entry) for entry in content]
+        self.spans += [
+            (str(span["version"]), span["start"], span["end"]) for span in choice.get("weight_versions") or []
+        ]
+        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        self.stop_reason = choice.get("stop_reason") if choice.get("stop_reason") is not None else self.stop_reason
+        return new
+
+
+def token_fields(completion: Completion, vocabulary: int | None = None) -> dict[str, Any]:
+    """Ids, log-probs and one weight version per id; `missing`, with the cause, where one is not as it must be."""
+    ids, logprobs = completion.token_ids, completion.logprobs
+    versions = [UNKNOWN] * len(ids)
+    for label, start, end in completion.spans:
+        if label.isdecimal():
+            versions[start:end] = [int(label)] * len(versions[start:end])
+    paired = len(logprobs) == len(ids)
+    numbers = all(math.isfinite(value) and value > NO_LOGPROB for value in logprobs)
+    error = completion.fault or _fault(completion, versions, vocabulary)
+    return {
+        "completion_token_ids": ids,
+        "logprobs": logprobs if paired and numbers else None,
+        "weight_versions": versions,
+        "token_status": "missing" if error else "exact",
+        "error": error,
+    }
+
+
+def _fault(completion: Completion, versions: list[int], vocabulary: int | None) -> str | None:
+    """The first invariant that does not hold, in words."""
+    ids, logprobs = completion.token_ids, completion.logprobs
+    if not ids or len(logprobs) != len(ids):
+        return f"{len(ids)} token ids and {len(logprobs)} log-probs came back"
+    for at, value in enumerate(logprobs):
+        if not math.isfinite(value) or value <= NO_LOGPROB:
+            return f"the log-prob of token {at} is not a number"
+        if value > ROUNDING:
+            return f"the log-prob of token {at} is {value}: a probability over 1"
+    outside = next((one for one in ids if one < 0 or (vocabulary is not None and one >= vocabulary)), None)
+    if outside is not None:
+        return f"token id {outside} is outside the vocabulary of {vocabulary}"
+    if UNKNOWN in versions:
+        labels = sorted({label for label, _, _ in completion.spans})
+        return f"weight version labels {labels} do not give every token a registered version"
+    return None
+
+
+def _sendable(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry whose log-probs are numbers: JSON has none for NaN, and neither the parser nor the client takes one."""
+    value = entry.get("logprob")
+    known = value is not None and math.isfinite(value)
+    return {
+        **entry,
+        "logprob": value if known else NO_LOGPROB,
+        "top_logprobs": [_sendable(one) for one in entry.get("top_logprobs") or []],
+    }

@@ -1,0 +1,1 @@
+"""Routes: who may do what, what a body holds, how a call meets its client, the OpenAPI document."""

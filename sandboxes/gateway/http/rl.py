@@ -1,0 +1,239 @@
+"""The online-RL routes, with AReaL's shapes: sessions, rewards, export. None of them calls a model."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lakehouse.records import Mode, now
+from sandboxes.gateway.engines.pool import Engines
+from sandboxes.gateway.errors import BadRequest
+from sandboxes.gateway.http.access import Access
+from sandboxes.gateway.http.bodies import parsed
+from sandboxes.gateway.http.endpoints import Endpoint, Handler, Key
+from sandboxes.gateway.sessions import export
+from sandboxes.gateway.sessions.budget import Limits
+from sandboxes.gateway.sessions.journal import Journal
+from sandboxes.gateway.sessions.report import report
+from sandboxes.gateway.sessions.schema import RewardRow
+from sandboxes.gateway.sessions.sessions import Session, Sessions
+
+YEAR_S = 366 * 86_400.0
+
+
+class StartSession(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    task_id: str = Field(min_length=1, max_length=512)
+    api_key: str | None = Field(default=None, min_length=8, max_length=512)
+    mode: Mode = "policy"
+    limits: Limits = Limits()
+    key_life_s: float | None = Field(default=None, gt=0, le=YEAR_S)  # of both keys; None: they do not expire
+
+
+class SetReward(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    interaction_id: str | None = None  # with scope "call", None is the last answered call
+    reward: float
+    scope: Literal["call", "episode"] = "call"
+    labeller: str = Field(default="", max_length=256)
+    reason: str = Field(default="", max_length=8192)
+
+
+class Export(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    session_id: str
+    discount: float = 1.0
+    style: Literal["individual", "concat"] = "individual"
+    drop_retry_orphans: bool = False
+
+
+class SealSession(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    session_id: str
+
+
+class RotateKey(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    session_id: str
+    kind: Literal["model", "reward"] = "model"
+    key_life_s: float | None = Field(default=None, gt=0, le=YEAR_S)
+
+
+class Prune(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    sealed_for_s: float = Field(ge=0, le=100 * YEAR_S)
+
+
+class RL:
+    """Handlers over the sessions of one gateway."""
+
+    def __init__(self, engines: Engines, journal: Journal, sessions: Sessions, access: Access) -> None:
+        self._engines = engines
+        self._journal = journal
+        self._sessions = sessions
+        self._access = access
+
+    def routes(self) -> list[Endpoint]:
+        """To be put into an application as they are."""
+        posts: list[tuple[str, Handler, Key, type[BaseModel] | None, str]] = [
+            ("/grant_capacity", self.grant_capacity, "operator", None, "Make room for one more session"),
+            (
+                "/rl/start_session",
+                self.start_session,
+                "operator",
+                StartSession,
+                "Open a session; gives its model key and reward key",
+            ),
+            ("/rl/set_reward", self.set_reward, "reward", SetReward, "Append a reward to a call or the whole episode"),
+            ("/rl/end_session", self.end_session, "session", None, "End the key's session"),
+            ("/rl/seal_session", self.seal_session, "operator", SealSession, "Close a session's record for good"),
+            ("/rl/rotate_key", self.rotate_key, "operator", RotateKey, "A new key for a session; the old one stops"),
+            ("/rl/rotate_operator_key", self.rotate_operator_key, "operator", None, "A new operator key"),
+            ("/rl/reset_stop", self.reset_stop, "operator", None, "Start sessions again after too many were lost"),
+            ("/rl/prune", self.prune, "operator", Prune, "Delete the records of sessions sealed so long ago"),
+            (
+                "/export_trajectories",
+                self.export_trajectories,
+                "operator",
+                Export,
+                "A session's rows with rewards; repeatable, deletes nothing",
+            ),
+        ]
+        gets: list[tuple[str, Handler, str]] = [
+            ("/calls", self.session_calls, "A session's recorded calls, token by token"),
+            ("/rewards", self.session_rewards, "A session's rewards as they were given"),
+            ("", self.session_report, "A session's state, capture, budgets, keys and tree"),  # last: it takes any path
+        ]
+        return [
+            Endpoint("POST", path, handler, key=key, body=body, summary=summary)
+            for path, handler, key, body, summary in posts
+        ] + [
+            Endpoint("GET", "/sessions/{session_id:path}" + path, handler, key="operator", summary=summary)
+            for path, handler, summary in gets
+        ]
+
+    async def grant_capacity(self, request: Request) -> Response:
+        self._access.operator(request)
+        return JSONResponse({"capacity": self._sessions.grant()})
+
+    async def start_session(self, request: Request) -> Response:
+        self._access.operator(request)
+        body = await parsed(request, StartSession)
+        self._sessions.stop.check()
+        facts = await self._engines.facts()
+        await self._engines.admit(policy=body.mode == "policy")
+        session, model_key, reward_key = await self._sessions.start(
+            body.task_id,
+            body.mode,
+            body.api_key,
+            engine_version=facts.version,
+            template_digest=facts.template_digest,
+            limits=body.limits,
+            key_life_s=body.key_life_s,
+        )
+        return JSONResponse({"session_id": session.session_id, "api_key": model_key, "reward_key": reward_key})
+
+    async def set_reward(self, request: Request) -> Response:
+        session = await self._access.session(request, "reward")
+        body = await parsed(request, SetReward)
+        await self._sessions.reward(
+            session,
+            RewardRow(
+                scope=body.scope,
+                call_id=_rewarded(session, body),
+                reward=body.reward,
+                labeller=body.labeller,
+                reason=body.reason,
+                given_at=now().isoformat(),
+            ),
+        )
+        return JSONResponse({"message": "success"})
+
+    async def end_session(self, request: Request) -> Response:
+        session = await self._access.session(request, "model", "reward")
+        await self._sessions.end(session, "ended by its owner")
+        return JSONResponse({"message": "success", "interaction_count": sum(call.answered for call in session.calls)})
+
+    async def seal_session(self, request: Request) -> Response:
+        self._access.operator(request)
+        body = await parsed(request, SealSession)
+        session = await self._sessions.by_id(body.session_id)
+        await self._sessions.seal(session)
+        return JSONResponse({"message": "success", "interaction_count": sum(call.answered for call in session.calls)})
+
+    async def rotate_key(self, request: Request) -> Response:
+        self._access.operator(request)
+        body = await parsed(request, RotateKey)
+        session = await self._sessions.by_id(body.session_id)
+        key = await self._sessions.rotate_key(session, body.kind, body.key_life_s)
+        return JSONResponse({"session_id": session.session_id, "kind": body.kind, "key": key})
+
+    async def rotate_operator_key(self, request: Request) -> Response:
+        self._access.operator(request)
+        return JSONResponse({"operator_key": self._access.rotate_operator_key()})
+
+    async def reset_stop(self, request: Request) -> Response:
+        self._access.operator(request)
+        return JSONResponse({"message": "success", "was": await self._sessions.stop.reset()})
+
+    async def prune(self, request: Request) -> Response:
+        self._access.operator(request)
+        body = await parsed(request, Prune)
+        sessions, calls = await self._journal.prune(now() - timedelta(seconds=body.sealed_for_s))
+        return JSONResponse({"sessions": sessions, "calls": calls})
+
+    async def export_trajectories(self, request: Request) -> Response:
+        self._access.operator(request)
+        body = await parsed(request, Export)
+        session = await self._sessions.by_id(body.session_id)
+        rows = export.trajectories(
+            session, discount=body.discount, style=body.style, drop_retry_orphans=body.drop_retry_orphans
+        )
+        return JSONResponse({"interactions": rows})
+
+    async def session_calls(self, request: Request) -> Response:
+        self._access.operator(request)
+        session = await self._sessions.by_id(request.path_params["session_id"])
+        if session.state != "open":
+            await self._sessions.settle(session)
+        rows = [
+            call.row(session.session_id, masked=session.masked) for call in session.calls if call.answer is not None
+        ]
+        return JSONResponse({"calls": rows})
+
+    async def session_rewards(self, request: Request) -> Response:
+        self._access.operator(request)
+        session = await self._sessions.by_id(request.path_params["session_id"])
+        rows = [asdict(row) for row in session.rewards]
+        return JSONResponse({"rewards": [{**row, "interaction_id": row.pop("call_id")} for row in rows]})
+
+    async def session_report(self, request: Request) -> Response:
+        self._access.operator(request)
+        session = await self._sessions.by_id(request.path_params["session_id"])
+        return JSONResponse(await report(session, await self._sessions.keys(session)))
+
+
+def _rewarded(session: Session, body: SetReward) -> str | None:
+    """The id of the call that a reward is for, None for the whole episode. BadRequest where there is no such call."""
+    call_id = body.interaction_id
+    if body.scope == "episode":
+        if call_id is not None:
+            raise BadRequest("a reward with scope 'episode' names no interaction_id", param="interaction_id")
+        return None
+    if call_id is None:
+        last = session.last_answered()
+        if last is None:
+            raise BadRequest("this session has no answered call to reward", param="interaction_id")
+        return last.intent.call_id
+    if not any(call.intent.call_id == call_id and call.answered for call in session.calls):
+        raise BadRequest(f"no answered interaction {call_id!r} in this session", param="interaction_id")
+    return call_id

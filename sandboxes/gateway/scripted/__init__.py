@@ -1,0 +1,1 @@
+"""A scripted engine, for tests without a model."""

@@ -1,0 +1,1 @@
+"""The gateway as processes: sockets, workers, the door for boxes."""

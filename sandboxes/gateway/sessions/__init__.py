@@ -1,0 +1,1 @@
+"""What is recorded: sessions, calls, keys, budgets, rewards, and the journal that keeps them."""

@@ -1,0 +1,1 @@
+"""What operators see: log lines, metrics, spans."""
