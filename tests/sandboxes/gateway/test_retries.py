@@ -102,7 +102,8 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_its_tokens_are_
 async def test_an_engine_that_is_gone_is_a_503(start):
     async with start() as stack:
         session = await stack.client.start_session("t")
-        stack.gateway.engines.members[0].engine._text.base_url = "http://127.0.0.1:9"
+        engine = stack.gateway.engines.members[0].engine
+        engine._text = Upstream("http://127.0.0.1:9", engine.guard, deadline_s=5, connections=1)
         with pytest.raises(openai.InternalServerError, match="does not answer"):
             await stack.openai(session).chat.completions.create(**body(stack))
 
