@@ -5,6 +5,8 @@ import asyncio
 import openai
 import pytest
 
+from sandboxes.gateway.engines.upstream import Upstream
+
 USER = {"role": "user", "content": "hi"}
 
 
