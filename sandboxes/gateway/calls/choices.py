@@ -68,7 +68,7 @@ async def _chat(
         completion.fault = "the engine did not sample from the prompt ids it gave for this conversation"
     elif before != after:
         completion.fault = f"the weights changed from {before!r} to {after!r} while this call ran"
-    entries = completion.raw_logprobs[: len(completion.shown)] if request.logprobs else None
+    entries = completion.entries(end=len(completion.shown)) if request.logprobs else None
     return await reply.judged(engine, request, completion, message, entries)
 
 
@@ -90,7 +90,7 @@ async def _chat_streamed(
                     texts[kind] += delta.get(kind) or ""
                 _collect(calls, delta.get("tool_calls") or [])
             if completion.finish_reason is None:
-                new = completion.raw_logprobs[sent:] if request.logprobs else []
+                new = completion.entries(sent) if request.logprobs else []
                 sent += len(new)
                 safe: dict[Kind, str] = {**texts, "content": reply.sure(texts["content"], request, facts)}
                 told.more(safe, tuple(reply.trimmed(entry, request.top_logprobs or 0) for entry in new))

@@ -105,6 +105,6 @@ class Deltas:
         context = min(self._read, CONTEXT)
         begin = self._read - context
         plain = Conversation([], template_kwargs=self._request.conversation.template_kwargs)
-        ids, raw = completion.token_ids[begin:], completion.raw_logprobs[begin:]
+        ids, raw = completion.token_ids[begin:], completion.entries(begin)
         choice = await self._engine.derender(ids, self._prompt, plain, raw)
         return tuple(trimmed(entry, top) for entry in choice["logprobs"]["content"][context:])

@@ -119,7 +119,7 @@ async def _parsed(
     wanted = request.top_logprobs is not None
     if not ids:  # only an end-of-turn token: derender refuses an empty list
         return {"role": "assistant", "content": ""}, [] if wanted else None
-    raw = completion.raw_logprobs[: len(ids)] if wanted else None
+    raw = completion.entries(end=len(ids)) if wanted else None
     try:
         choice = await engine.derender(ids, prompt, request.conversation, raw)
     except (EngineRefused, EngineTrouble):  # or the engine is gone: then the next request to it says so

@@ -17,7 +17,7 @@ class Completion:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     spans: list[tuple[str, int, int]] = field(default_factory=list)
-    raw_logprobs: list[Any] = field(default_factory=list)  # the engine's own form, for clients that asked
+    _entries: list[Any] = field(default_factory=list)  # log-probs in the engine's own form
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     fault: str | None = None  # why these tokens may not be trained on, where the route that got them knows
@@ -37,13 +37,17 @@ class Completion:
         """The ids a reader sees: all but the end-of-turn token, which the engine's derender would print."""
         return self.token_ids[:-1] if self.ended_turn else self.token_ids
 
+    def entries(self, begin: int = 0, end: int | None = None) -> list[dict[str, Any]]:
+        """Log-probs in the engine's own form, for clients that asked for them."""
+        return [_sendable(entry) for entry in self._entries[begin:end]]
+
     def add(self, choice: dict[str, Any]) -> list[int]:
         """Take in one choice, whole or a stream's next part. Returns the new ids."""
         new: list[int] = choice.get("token_ids") or []
         self.token_ids += new
         content = (choice.get("logprobs") or {}).get("content") or []
         self.logprobs += [math.nan if (value := entry.get("logprob")) is None else value for entry in content]
-        self.raw_logprobs += [_sendable(entry) for entry in content]
+        self._entries += content
         self.spans += [
             (str(span["version"]), span["start"], span["end"]) for span in choice.get("weight_versions") or []
         ]

@@ -77,6 +77,7 @@ def config(
         log_config=None,  # ours are JSON lines, see `logs`
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here depends on who the client says it is
         lifespan="on" if lifespan else "off",
         timeout_graceful_shutdown=2,  # for answers on their way out: calls were waited for before
         backlog=BACKLOG,
