@@ -3,13 +3,13 @@
 import asyncio
 import os
 import shutil
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
 
-from sandboxes.backends import cgroup, images
+from sandboxes.backends import cgroup, images, piped
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, RootFilesystem, SandboxError
 from sandboxes.backends.client import LINE_LIMIT, RunnerBox, gateway_folder, runner_command
+from sandboxes.backends.piped import Piped
 
 END_TIMEOUT_S = 10.0
 # Without setpriv the box's uid 1000 would be the host's root.
@@ -44,22 +44,15 @@ class Bubblewrap:
             await asyncio.to_thread(self.prepare)
         root = spec.image or str(self._root.path if self._root else "")
         group = cgroup.create(self._groups, spec.limits)
-        process: Process | None = None
         try:
-            process = await asyncio.create_subprocess_exec(
-                *("/bin/sh", "-c", JOIN, "box", *group.procs, "--"),
-                *_command(root, spec),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-                cwd="/",
-                limit=LINE_LIMIT,
-            )
+            command = ("/bin/sh", "-c", JOIN, "box", *group.procs, "--", *_command(root, spec))
+            process = await piped.start(command, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, limit=LINE_LIMIT)
             box = _box(process, group, spec)
-        except OSError as error:
+        except BaseException as error:  # also where the start is cancelled: the group would stay until its lease ends
             await group.remove()
-            raise SandboxError(f"a bubblewrap box cannot be started: {error}") from error
+            if isinstance(error, OSError):
+                raise SandboxError(f"a bubblewrap box cannot be started: {error}") from error
+            raise
         try:
             await box.prepare()
         except BaseException:  # a start that was cancelled leaves no box either
@@ -68,17 +61,16 @@ class Bubblewrap:
         return box
 
 
-def _box(process: Process, group: cgroup.Group, spec: BoxSpec) -> RunnerBox:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
+def _box(process: Piped, group: cgroup.Group, spec: BoxSpec) -> RunnerBox:
     errors = process.stderr
 
     async def end() -> None:
         lease.cancel()
         _kill(process)
-        await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
-        await group.remove()
+        try:
+            await asyncio.wait_for(process.wait(), END_TIMEOUT_S)
+        finally:  # an event loop that ends cancels this too
+            await group.remove()
 
     async def why_gone() -> str:
         with suppress(TimeoutError):  # the end of its output comes a moment before its own
@@ -93,7 +85,7 @@ def _box(process: Process, group: cgroup.Group, spec: BoxSpec) -> RunnerBox:
     return box
 
 
-def _kill(process: Process) -> None:
+def _kill(process: Piped) -> None:
     if process.returncode is None:
         process.kill()  # --die-with-parent takes the rest along
 

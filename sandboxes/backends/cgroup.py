@@ -14,6 +14,7 @@ from sandboxes.backends.base import BackendUnavailable, Limits, SandboxError
 PARENT = "lakeloop"
 CONTROLLERS = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
+PAUSE_S = 0.003  # between two tries
 REMOVE_DEADLINE_S = 10.0
 
 
@@ -74,12 +75,15 @@ class Group:
         """Kill what is left and remove the folders. SandboxError when something will not die."""
         deadline = time.monotonic() + REMOVE_DEADLINE_S
         left = list(self.folders)
-        while left:
-            left = [folder for folder in left if not _try_remove(folder)]
-            if left:
-                if time.monotonic() > deadline:
-                    raise SandboxError(f"processes in {left[0]} would not die within {REMOVE_DEADLINE_S:.0f} s")
-                await asyncio.sleep(0.003)
+        while left := [folder for folder in left if not _try_remove(folder)]:
+            if time.monotonic() > deadline:
+                raise SandboxError(f"processes in {left[0]} would not die within {REMOVE_DEADLINE_S:.0f} s")
+            try:
+                await asyncio.sleep(PAUSE_S)
+            except asyncio.CancelledError:  # the program is ending: nobody will come again before the lease is over
+                for folder in left:
+                    _remove_now(folder)
+                raise
 
 
 def create(folders: list[Path], limits: Limits) -> Group:
@@ -114,11 +118,16 @@ def reap(folders: list[Path], now: float) -> int:
             until, _, rest = folder.name.partition("-")
             if folder.is_dir() and rest and until.isdigit() and int(until) < now:
                 names.add(folder.name)
-                for _ in range(100):
-                    if _try_remove(folder):
-                        break
-                    time.sleep(0.003)
+                _remove_now(folder)
     return len(names)
+
+
+def _remove_now(folder: Path) -> None:
+    """Without an event loop, for a third of a second at most."""
+    for _ in range(100):
+        if _try_remove(folder):
+            return
+        time.sleep(PAUSE_S)
 
 
 def _try_remove(folder: Path) -> bool:

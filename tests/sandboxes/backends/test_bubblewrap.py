@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from sandboxes.backends import cgroup
 from sandboxes.backends.base import BackendUnavailable
 from sandboxes.backends.bubblewrap import Bubblewrap
 
@@ -54,3 +55,31 @@ def test_without_a_control_group_no_box_starts():
 
 def test_without_a_control_group_boxes_start_if_the_operator_says_so():
     assert start_without_cgroups(LAKELOOP_ALLOW_NO_CGROUP="1") == "a box"
+
+
+ENDED = """
+import asyncio, sys
+from sandboxes.backends.base import BoxSpec
+from sandboxes.backends.bubblewrap import Bubblewrap
+
+async def start(backend):
+    box = await backend.start(BoxSpec())
+    try:
+        await box.exec(["sleep", "60"], timeout_s=60)
+    finally:
+        await box.close()
+
+async def main(after_s):
+    boxes = [asyncio.create_task(start(Bubblewrap())) for _ in range(4)]
+    await asyncio.sleep(after_s)
+    # The event loop ends with the boxes in it, and cancels whatever they are at.
+
+asyncio.run(main(float(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.06, 0.15, 0.5])
+def test_a_program_that_ends_at_any_moment_leaves_no_control_group(after_s):
+    before = {folder for parent in cgroup.parents() for folder in parent.iterdir()}
+    subprocess.run([sys.executable, "-c", ENDED, str(after_s)], check=True, timeout=60, capture_output=True)
+    assert {folder for parent in cgroup.parents() for folder in parent.iterdir()} - before == set()
