@@ -78,6 +78,30 @@ def gateway(
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="For running calls after the first signal.", rich_help_panel=LIMITS)
     ] = 8.0,
+    max_mask_fraction: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Start no more sessions where more of the last 20 were lost to training; 1 never stops.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 0.5,
+    token_route: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|generate|chat",
+            help="How tokens are had: over the engine's token routes, over chat completions with ids, or what it has.",
+            rich_help_panel=ENGINE,
+        ),
+    ] = "auto",  # noqa: S107 - how an engine gives tokens, no secret
+    model_key_rewards: Annotated[
+        bool,
+        typer.Option(
+            "--model-key-rewards",
+            help="A session's model key may give rewards, as AReaL's clients do: not for agents that could reward "
+            "themselves.",
+        ),
+    ] = False,
     traces: Annotated[
         bool, typer.Option(help="OpenTelemetry spans to OTEL_EXPORTER_OTLP_ENDPOINT (extra `otel`).")
     ] = False,
@@ -105,6 +129,9 @@ def gateway(
             allow_upstream=allow_upstream or [],
             max_sessions=max_sessions,
             max_calls=max_calls,
+            max_mask_fraction=max_mask_fraction,
+            token_route=token_route,  # type: ignore[arg-type]  # pydantic checks it
+            model_key_rewards=model_key_rewards,
             traces=traces,
         )
         place = Place(
