@@ -26,8 +26,8 @@ TINY = Preset(
     },
 )
 SMOLLM2 = Preset(
-    "smollm2 (135 M parameters): the same loop with a real language model. A training step takes about 45 s per 9,000 tokens "
-    "and the engine samples some 100 tokens a second on two cores, so the sets are small and the curve is noisy.",
+    "smollm2 (135 M parameters): the same loop with a real language model, a quarter of an hour for two rounds on two cores. It "
+    "samples some 100 tokens a second and trains on 180, so the sets are small and the curve of 20 episodes a stage is noisy.",
     {
         "demonstrations": {"search": 80, "swe": 16},
         "problems": {"search": 8, "swe": 2},
