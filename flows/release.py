@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.release import promote, register, serve
+from tasks.release import deploying, promote, register, serve
 
 
 @flow(name="release", log_prints=True)
@@ -25,6 +25,7 @@ def release(
         mlflow_run_id: The MLflow run that trained them.
     """
     version = register(folder, stage=stage, parent=parent, training_set_id=training_set_id, mlflow_run_id=mlflow_run_id)
-    serve(version)
-    promote(version)
+    with deploying():
+        serve(version)
+        promote(version)
     return version

@@ -1,6 +1,7 @@
 """Release: the Prefect tasks that register a version, deploy it with a proof and move the alias."""
 
 import subprocess
+from contextlib import AbstractContextManager
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.export import training_set
+from lakehouse.home import home
 from lakehouse.records import Deployment, ModelVersion, now
 from lakehouse.write import Writer
 from tasks.registry.versions import CHAMPION, Lineage, Registry
@@ -16,7 +18,13 @@ from tasks.serving.deploy import deploy
 from tasks.serving.engine import Engine
 from tasks.serving.errors import ServingError
 from tasks.serving.gate import Gate
+from tasks.serving.turns import turn
 from tasks.stack.settings import ROOT, Settings
+
+
+def deploying() -> AbstractContextManager[None]:
+    """What a flow holds from before it looks at what is served until that is as it wants it."""
+    return turn(home().root / "deploying.lock")
 
 
 class NotDeployed(RuntimeError):
