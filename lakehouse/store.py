@@ -1,7 +1,5 @@
 """Where a table lies, which version it has, and who may write it now."""
 
-import fcntl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from lakehouse.home import home
+from lakehouse.locks import locked
 from lakehouse.schema import TABLES
 
 LOCK_DEADLINE_S = 300.0  # a compaction of a large table may hold the lock this long
@@ -62,18 +61,12 @@ def exclusive(lake: str, table: str, *, deadline_s: float = LOCK_DEADLINE_S) -> 
         yield
         return
     path = Path(lake, "_locks", f"{table}.lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + deadline_s
-    with path.open("a") as held:
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise LakeBusy(
-                        f"waited {deadline_s:.0f} s for another writer of table {table!r} to finish ({path}); "
-                        "see which process holds it with `fuser`, or try again"
-                    ) from None
-                time.sleep(0.02)
+
+    def busy(holder: str) -> LakeBusy:
+        return LakeBusy(
+            f"waited {deadline_s:.0f} s for another writer of table {table!r} to finish ({path}); "
+            f"process {holder} holds it: end it, or try again"
+        )
+
+    with locked(path, deadline_s=deadline_s, busy=busy):
         yield

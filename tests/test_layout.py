@@ -111,9 +111,16 @@ def test_the_search_for_hosts_and_machine_paths_finds_them(text: str) -> None:
 
 def test_every_configuration_file_parses() -> None:
     readers = {".toml": tomllib.loads, ".json": json.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
+    broken, read = [], set()
     for path in tracked():
         if path.suffix in readers:
-            readers[path.suffix](path.read_text())
+            read.add(path.suffix)
+            try:
+                readers[path.suffix](path.read_text())
+            except (ValueError, yaml.YAMLError) as error:
+                broken.append(f"{path.relative_to(ROOT)}: {error}")
+    assert broken == []
+    assert read >= {".toml", ".json", ".yaml"}
 
 
 def test_every_deployment_names_a_flow_that_exists() -> None:

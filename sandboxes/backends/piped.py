@@ -59,7 +59,7 @@ async def start(command: Sequence[str], env: Mapping[str, str], *, limit: int) -
             await _reader(loop, process.stdout, limit),
             await _reader(loop, process.stderr, limit),
         )
-    except BaseException:
+    except BaseException:  # a start that is cancelled leaves no process
         process.kill()
         process.wait()
         raise

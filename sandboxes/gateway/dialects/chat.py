@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.dialects.base import Asked
+from sandboxes.gateway.dialects.sampling import SampledRequest
 from sandboxes.gateway.dialects.wire import check_model, decode, event, origin
 from sandboxes.gateway.errors import BadRequest, ErrorBody, GatewayError
 from sandboxes.gateway.sessions.flight import Kind, Part
@@ -17,10 +18,6 @@ from sandboxes.gateway.sessions.recorded import Conversation, Message, Recorded
 from sandboxes.gateway.sessions.sessions import Session
 
 FIELDS: dict[Kind, str] = {"reasoning": "reasoning_content", "content": "content"}  # in the order they are said
-SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs",
-)  # fmt: skip
 
 
 class TextPart(BaseModel):
@@ -114,12 +111,6 @@ class NamedTool(BaseModel):
     function: FunctionName
 
 
-class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    include_usage: bool = False
-
-
 class TextFormat(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -150,35 +141,19 @@ class SchemaFormat(BaseModel):
     json_schema: JsonSchema
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(SampledRequest):
     """The parameters that are served. Bounds of sampling parameters are the engine's to check."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    model: str
     messages: list[ChatMessage] = Field(min_length=1)
-    tools: list[Tool] = []
+    tools: list[Tool] = Field(default_factory=list)
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    max_tokens: int | None = None
     max_completion_tokens: int | None = None
-    stop: str | list[str] | None = None
     n: int | None = Field(default=None, ge=1, le=128)
     logprobs: bool | None = None
     top_logprobs: int | None = None
     response_format: TextFormat | JsonFormat | SchemaFormat | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    chat_template_kwargs: dict[str, Any] = {}
-    user: str | None = None  # a label for the provider's records; it shapes no answer
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     demonstration: ChatMessage | None = None
 
 
@@ -201,22 +176,20 @@ class Chat:
             body.tool_choice.model_dump() if isinstance(body.tool_choice, NamedTool) else body.tool_choice or "auto",
             body.chat_template_kwargs,
         )
-        stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
         request = Request(
             conversation,
-            _sampling(body, stop),
+            _sampling(body),
             **origin(raw, headers),
             stream=bool(body.stream),
             demonstration=_assistant(body.demonstration),
             logprobs=bool(body.logprobs),
-            stop=stop,
+            stop=body.stops,
             n=body.n or 1,
         )
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
         return Asked(
             request,
             lambda calls: completion(calls, body.model),
-            (lambda calls: Chunks(calls[0], body.model, include_usage=include_usage)) if body.stream else None,
+            (lambda calls: Chunks(calls[0], body.model, include_usage=body.include_usage)) if body.stream else None,
         )
 
     def error(self, error: GatewayError) -> dict[str, Any]:
@@ -332,11 +305,9 @@ def _head(call: Recorded, kind: str, model: str) -> dict[str, Any]:
     return {"id": call.intent.call_id, "object": kind, "created": created, "model": model}
 
 
-def _sampling(body: ChatRequest, stop: list[str]) -> dict[str, Any]:
+def _sampling(body: ChatRequest) -> dict[str, Any]:
     """What the client set, in the engine's names, which are OpenAI's."""
-    sampling = {name: getattr(body, name) for name in SAMPLING if getattr(body, name) is not None}
-    if stop:
-        sampling["stop"] = stop
+    sampling = body.given("max_tokens", "max_completion_tokens", "logprobs", "top_logprobs")
     if body.response_format is not None and body.response_format.type != "text":
         sampling["response_format"] = body.response_format.model_dump(by_alias=True, exclude_none=True)
     if body.parallel_tool_calls is not None and body.tools:

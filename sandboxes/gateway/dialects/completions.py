@@ -8,10 +8,11 @@ of the name `raw prompt`, which holds the prompt's text. Each prompt of a reques
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import Field, Strict
 
 from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.dialects.base import Asked
+from sandboxes.gateway.dialects.sampling import SampledRequest
 from sandboxes.gateway.dialects.wire import Off, check_model, decode, event, origin, part_of
 from sandboxes.gateway.engines import raw as raw_prompts
 from sandboxes.gateway.errors import BadRequest, ErrorBody, GatewayError
@@ -19,45 +20,20 @@ from sandboxes.gateway.sessions.flight import Part
 from sandboxes.gateway.sessions.recorded import Message, Recorded
 from sandboxes.gateway.sessions.sessions import Session
 
-SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",
-)  # fmt: skip
 MAX_TOKENS = 16  # OpenAI's default for this route
 MAX_PROMPTS = 128
 TokenId = Annotated[int, Strict(), Field(ge=0)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    include_usage: bool = False
-
-
-class CompletionRequest(BaseModel):
+class CompletionRequest(SampledRequest):
     """The parameters that are served. Bounds of sampling parameters are the engine's to check."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    model: str
     prompt: Text | list[TokenId] | list[Text] | list[list[TokenId]]
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
     n: int | None = Field(default=None, ge=1)
     best_of: Literal[1] | None = None
     logprobs: int | None = Field(default=None, ge=0)
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     echo: Off | None = None
-    user: str | None = None  # a label for the provider's records; it shapes no answer
 
     def prompts(self) -> list[str | list[int]]:
         """One or several. BadRequest where there is none, or an empty one."""
@@ -73,10 +49,8 @@ class CompletionRequest(BaseModel):
 
     def sampling(self) -> dict[str, Any]:
         """What the client set, in the engine's names."""
-        given = {name: getattr(self, name) for name in SAMPLING if getattr(self, name) is not None}
+        given = self.given()
         given["max_tokens"] = MAX_TOKENS if self.max_tokens is None else self.max_tokens
-        if self.stop:
-            given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop
         if self.logprobs is not None:
             given |= {"logprobs": True, "top_logprobs": self.logprobs}
         return given
@@ -101,17 +75,16 @@ class Completions:
                 **(part_of(sent, at) if len(prompts) > 1 else sent),
                 stream=bool(body.stream),
                 logprobs=body.logprobs is not None,
-                stop=sampling.get("stop", []),
+                stop=body.stops,
                 n=body.n or 1,
                 id_prefix="cmpl-",
             )
             for at, prompt in enumerate(prompts)
         ]
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
         return Asked(
             requests[0],
             lambda calls: completion(calls, body.model),
-            (lambda calls: Chunks(calls[0], body.model, include_usage=include_usage)) if body.stream else None,
+            (lambda calls: Chunks(calls[0], body.model, include_usage=body.include_usage)) if body.stream else None,
             more=requests[1:],
         )
 

@@ -93,7 +93,7 @@ class Engines:
         except asyncio.CancelledError:
             member.breaker.give_up(probing=probing)
             raise
-        except Exception as error:
+        except Exception as error:  # whatever ends a call says something of its engine; it goes on to the caller
             if isinstance(error, GatewayError) and not isinstance(error, EngineTrouble):
                 member.breaker.well()  # it understood, and refused
             else:

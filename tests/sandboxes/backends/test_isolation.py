@@ -219,3 +219,4 @@ async def test_a_killed_controller_leaves_no_box(backend):
         controller.send_signal(signal.SIGKILL)
         await controller.wait()
     await until(lambda: not running(sleep), "the box is gone")
+    assert not running(sleep)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,29 @@ def start(tmp_path: Path) -> Start:
                 yield Stack(engine, gateway, url, client, http, sdk)
 
     return starting
+
+
+@pytest.fixture
+def one_segment() -> Callable[[list[Call], int], None]:
+    """`one_segment(rows, count)` asserts that so many calls are one chain: each prompt begins with all that was before."""
+
+    def check(rows: list[Call], count: int) -> None:
+        assert [row.segment for row in rows] == [0] * count
+        for earlier, later in pairwise(rows):
+            known = earlier.prompt_token_ids + earlier.completion_token_ids
+            assert later.prompt_token_ids[: len(known)] == known
+            assert later.parent_call_id == earlier.call_id
+
+    return check
+
+
+@pytest.fixture
+async def engine_model(engine_url: str) -> str:
+    """The name of the model that the real engine serves; its weights have a registered version's label from here on."""
+    async with httpx.AsyncClient(base_url=engine_url, timeout=30) as engine:
+        if not (await engine.get("/weight_info")).json()["weight_version"].isdecimal():
+            await engine.post("/update_weight_version", json={"new_version": "1"})
+        return str((await engine.get("/v1/models")).json()["data"][0]["id"])
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import time
 from contextlib import asynccontextmanager
-from itertools import pairwise
 
 import anthropic
 import pytest
@@ -31,14 +30,6 @@ def results(message):
     return {"role": "user", "content": blocks}
 
 
-def assert_one_segment(rows, count):
-    assert [row.segment for row in rows] == [0] * count
-    for earlier, later in pairwise(rows):
-        known = earlier.prompt_token_ids + earlier.completion_token_ids
-        assert later.prompt_token_ids[: len(known)] == known
-        assert later.parent_call_id == earlier.call_id
-
-
 async def test_an_answer_has_anthropics_shape_and_the_calls_own_id(start):
     async with start(["hello there"]) as stack:
         session = await stack.client.start_session("t")
@@ -62,7 +53,7 @@ async def test_an_answer_has_anthropics_shape_and_the_calls_own_id(start):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_conversation_with_parallel_tools_is_one_segment(start, searching, stream):
+async def test_a_conversation_with_parallel_tools_is_one_segment(start, searching, stream, one_segment):
     async with start([searching, searching, "done"], merge=True) as stack:
         session = await stack.client.start_session("t")
         messages = [USER]
@@ -78,10 +69,10 @@ async def test_a_conversation_with_parallel_tools_is_one_segment(start, searchin
         assert answer.stop_reason == "end_turn"
         assert [block.type for block in messages[1]["content"]] == ["text", "tool_use", "tool_use"]
         assert messages[1]["content"][1].input == {"query": "the é cake"}
-        assert_one_segment(await stack.rows(session), 3)
+        one_segment(await stack.rows(session), 3)
 
 
-async def test_arguments_come_back_as_the_model_wrote_them(start):
+async def test_arguments_come_back_as_the_model_wrote_them(start, one_segment):
     odd = '{"b": 1.0, "a": [1e3, "\\u00e9"],   "b": 2, "n": 1e999}'
 
     def reply(prompt):
@@ -102,7 +93,7 @@ async def test_arguments_come_back_as_the_model_wrote_them(start):
         sent = json.loads(rows[1].request_messages)[1]["tool_calls"]
         assert sent == [said]
         assert said["function"]["arguments"] != json.dumps(json.loads(odd))  # what the template writes
-        assert_one_segment(rows, 3)
+        one_segment(rows, 3)
 
 
 async def test_what_a_client_changed_is_not_taken_for_what_the_model_said(start, searching):
@@ -192,7 +183,7 @@ async def test_a_failed_tool_is_told_to_the_model(start):
         }
 
 
-async def test_claude_codes_bill_is_no_part_of_the_prompt(start):
+async def test_claude_codes_bill_is_no_part_of_the_prompt(start, one_segment):
     async with start(["one", "two"], merge=True) as stack:
         session = await stack.client.start_session("t")
         async with speaking(stack, session) as client:
@@ -203,7 +194,7 @@ async def test_claude_codes_bill_is_no_part_of_the_prompt(start):
                     model=stack.model, max_tokens=50, messages=messages, system=[bill, {"type": "text", "text": "S"}]
                 )
                 messages += [answer.to_param(), USER]
-        assert_one_segment(await stack.rows(session), 2)
+        one_segment(await stack.rows(session), 2)
 
 
 async def test_a_bearer_key_and_beta_headers_are_taken(start):

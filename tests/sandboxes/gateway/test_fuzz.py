@@ -50,6 +50,7 @@ async def test_operator_routes_hold_what_the_document_says(start, tmp_path):
         key = stack.gateway.operator_key
         paths = "^/(rl|engines|sessions|export_trajectories|grant_capacity|health|metrics|docs|openapi.json)"
         await schemathesis(stack, tmp_path, key, paths, examples=8, without=ENDING)
+        assert (await stack.client.health())["status"] == "ok"
 
 
 BROKEN = {

@@ -45,7 +45,9 @@ async def test_a_masked_session_counts_once(start):
         for _ in range(5):
             await stack.gateway.sessions.mask(held, "a test")
         await stack.client.end_session(session)
-        await stack.client.start_session("t")
+        following = await stack.client.start_session("t")  # counted five times it would be refused
+        assert (await stack.client.report(following.session_id))["state"] == "open"
+        assert (await stack.client.report(session.session_id))["masked"] == "a test"
 
 
 async def test_delivered_is_exact_answers_over_dispatched_calls_for_each_session_and_for_all(start):

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
-import httpx
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
@@ -56,16 +55,12 @@ class Stack:
 
 
 @pytest.fixture
-async def stack(engine_url, tmp_path):
+async def stack(engine_url, engine_model, tmp_path):
     """A gateway before the real engine, and one session of it."""
-    async with httpx.AsyncClient(base_url=engine_url, timeout=30) as engine:
-        model = (await engine.get("/v1/models")).json()["data"][0]["id"]
-        if not (await engine.get("/weight_info")).json()["weight_version"].isdecimal():
-            await engine.post("/update_weight_version", json={"new_version": "1"})
-    gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=model, call_deadline_s=120))
+    gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=engine_model, call_deadline_s=120))
     async with serving(gateway.app()) as url, GatewayClient(url, gateway.operator_key) as client:
         session = await client.start_session("t")
-        yield Stack(client, model, url, session.api_key, session.session_id)
+        yield Stack(client, engine_model, url, session.api_key, session.session_id)
 
 
 async def streamed_chat(stream):

@@ -20,19 +20,15 @@ VOLATILE = {"call_id", "call_index", "segment", "fork_reason", "latency_s", "sta
 
 
 @pytest.fixture
-async def stack(engine_url, tmp_path):
+async def stack(engine_url, engine_model, tmp_path):
     """A gateway before the real engine: (client, model name, OpenAI client)."""
-    async with httpx.AsyncClient(base_url=engine_url, timeout=30) as engine:
-        model = (await engine.get("/v1/models")).json()["data"][0]["id"]
-        if not (await engine.get("/weight_info")).json()["weight_version"].isdecimal():
-            await engine.post("/update_weight_version", json={"new_version": "1"})
-    gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=model, call_deadline_s=120))
+    gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=engine_model, call_deadline_s=120))
     async with (
         serving(gateway.app()) as url,
         GatewayClient(url, gateway.operator_key) as client,
         AsyncOpenAI(base_url=client.openai_base_url, api_key="none", max_retries=0, timeout=120) as sdk,
     ):
-        yield client, model, sdk
+        yield client, engine_model, sdk
 
 
 async def rows_of(client, session):

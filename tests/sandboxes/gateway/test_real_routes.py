@@ -27,15 +27,13 @@ def schema(body):
 
 
 @pytest.fixture
-def gateway(engine_url, tmp_path):
+def gateway(engine_url, engine_model, tmp_path):
     """`async with gateway("chat") as (client, model, sdk)`: a gateway before the real engine, on that token route."""
 
     @asynccontextmanager
     async def running(route="auto"):
-        async with httpx.AsyncClient(base_url=engine_url, timeout=30) as engine:
-            model = (await engine.get("/v1/models")).json()["data"][0]["id"]
         settings = Settings(
-            engine=engine_url, home=tmp_path / route, model=model, call_deadline_s=120, token_route=route
+            engine=engine_url, home=tmp_path / route, model=engine_model, call_deadline_s=120, token_route=route
         )
         made = Gateway(settings)
         async with (
@@ -43,7 +41,7 @@ def gateway(engine_url, tmp_path):
             GatewayClient(url, made.operator_key) as client,
             AsyncOpenAI(base_url=client.openai_base_url, api_key="none", max_retries=0, timeout=120) as sdk,
         ):
-            yield client, model, sdk
+            yield client, engine_model, sdk
 
     return running
 

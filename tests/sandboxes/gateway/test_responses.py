@@ -2,7 +2,6 @@
 
 import json
 import time
-from itertools import pairwise
 
 import openai
 import pytest
@@ -25,14 +24,6 @@ def outputs(response):
     ]
 
 
-def assert_one_segment(rows, count):
-    assert [row.segment for row in rows] == [0] * count
-    for earlier, later in pairwise(rows):
-        known = earlier.prompt_token_ids + earlier.completion_token_ids
-        assert later.prompt_token_ids[: len(known)] == known
-        assert later.parent_call_id == earlier.call_id
-
-
 async def test_an_answer_has_openais_shape_and_the_calls_own_id(start):
     async with start(["hello there"]) as stack:
         session = await stack.client.start_session("t")
@@ -48,7 +39,7 @@ async def test_an_answer_has_openais_shape_and_the_calls_own_id(start):
         await stack.client.set_reward(session, 1.0, interaction_id=answer.id)
 
 
-async def test_a_conversation_of_items_with_parallel_calls_is_one_segment(start, searching):
+async def test_a_conversation_of_items_with_parallel_calls_is_one_segment(start, searching, one_segment):
     async with start([searching, searching, "done"], merge=True) as stack:
         session = await stack.client.start_session("t")
         client, items = stack.openai(session), [{"role": "user", "content": "look"}]
@@ -59,10 +50,10 @@ async def test_a_conversation_of_items_with_parallel_calls_is_one_segment(start,
         assert [item["type"] for item in items[1:6]] == ["message"] + 2 * ["function_call"] + 2 * [
             "function_call_output"
         ]
-        assert_one_segment(await stack.rows(session), 3)
+        one_segment(await stack.rows(session), 3)
 
 
-async def test_parallel_calls_put_one_by_one_before_their_outputs_are_still_one_turn(start, searching):
+async def test_parallel_calls_put_one_by_one_before_their_outputs_are_still_one_turn(start, searching, one_segment):
     async with start([searching, "done"], merge=True) as stack:
         session = await stack.client.start_session("t")
         client, items = stack.openai(session), [{"role": "user", "content": "look"}]
@@ -71,11 +62,11 @@ async def test_parallel_calls_put_one_by_one_before_their_outputs_are_still_one_
         mixed = [text] + [one for pair in zip(calls, outputs(answer), strict=True) for one in pair]
         await client.responses.create(model=stack.model, input=items + mixed, tools=[FUNCTION])
         rows = await stack.rows(session)
-        assert_one_segment(rows, 2)
+        one_segment(rows, 2)
         assert [one["role"] for one in json.loads(rows[1].request_messages)] == ["user", "assistant", "tool", "tool"]
 
 
-async def test_a_previous_response_is_gone_on_from_token_by_token_also_after_a_restart(start, searching):
+async def test_a_previous_response_is_gone_on_from_token_by_token_also_after_a_restart(start, searching, one_segment):
     async with start([searching, "done", "more"], merge=True) as stack:
         session = await stack.client.start_session("t")
         one = await stack.openai(session).responses.create(
@@ -99,7 +90,7 @@ async def test_a_previous_response_is_gone_on_from_token_by_token_also_after_a_r
             tools=[FUNCTION],
         )
         assert three.output_text == "more"
-        assert_one_segment(await stack.rows(session), 3)
+        one_segment(await stack.rows(session), 3)
         again = await client.responses.retrieve(two.id)
         assert again.model_dump() == two.model_dump()
 
@@ -262,7 +253,7 @@ async def test_what_is_not_served_is_a_400_that_names_it(start):
         assert await stack.rows(session) == []
 
 
-async def test_an_item_may_be_referred_to_instead_of_repeated(start):
+async def test_an_item_may_be_referred_to_instead_of_repeated(start, one_segment):
     async with start(["one", "two"], merge=True) as stack:
         session = await stack.client.start_session("t")
         client = stack.openai(session)
@@ -273,4 +264,4 @@ async def test_an_item_may_be_referred_to_instead_of_repeated(start):
             {"role": "user", "content": "b"},
         ]
         await client.responses.create(model=stack.model, input=items)
-        assert_one_segment(await stack.rows(session), 2)
+        one_segment(await stack.rows(session), 2)

@@ -4,17 +4,14 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import httpx
-import numpy as np
 import pytest
 from openai import AsyncOpenAI
-from safetensors.numpy import load_file, save_file
 
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
@@ -55,7 +52,7 @@ async def gateway_before(url, home, model):
 
 @pytest.mark.engine
 async def test_calls_go_on_through_a_swap_and_every_token_has_the_version_it_was_sampled_with(
-    engine_url, home, tmp_path
+    engine_url, home, tmp_path, perturbed
 ):
     with Engine(engine_url) as engine:
         old, number, model = engine.folder(), engine.served_version(), engine.models()[0]
@@ -160,16 +157,3 @@ def test_a_gateway_that_is_not_there_holds_nothing_back(home):
     with Gate("http://127.0.0.1:9", home / "keys" / "operator") as gate, gate.held("http://127.0.0.1:8", 1.0):
         gate.proven("http://127.0.0.1:8", 1)
         assert gate.engines() == []
-
-
-def perturbed(source, target):
-    """The model in `source` with every weight moved a little."""
-    shutil.copytree(source, target)
-    draw = np.random.default_rng(0)
-    for file in target.glob("*.safetensors"):
-        moved = {
-            name: array + 0.02 * draw.standard_normal(array.shape, np.float32)
-            for name, array in load_file(file).items()
-        }
-        save_file(moved, file, {"format": "pt"})
-    return target

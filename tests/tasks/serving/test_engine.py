@@ -1,12 +1,10 @@
 import http.server
 import json
-import shutil
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from tasks.serving import proof
 from tasks.serving.engine import UNKNOWN_VERSION, Engine
@@ -132,7 +130,7 @@ def test_a_real_engine_scores_tokens_as_the_trainer_does(engine_url):
 
 @pytest.mark.engine
 def test_a_real_engine_serves_new_weights_after_a_reload_and_the_old_ones_after_another(
-    engine_url, tmp_path, monkeypatch
+    engine_url, tmp_path, monkeypatch, perturbed
 ):
     monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path / "home"))
     sequences = [list(range(start, start + 40)) for start in (20, 200)]
@@ -148,16 +146,3 @@ def test_a_real_engine_serves_new_weights_after_a_reload_and_the_old_ones_after_
             engine.reload(old, number)
         assert proof.prove(after, proof.expected(new, sequences), before, version=number + 1).passed
         assert proof.prove(proof.served(engine, sequences), before, after, version=number).passed
-
-
-def perturbed(source: Path, target: Path) -> Path:
-    """The model in `source` with every weight moved a little."""
-    shutil.copytree(source, target)
-    draw = np.random.default_rng(0)
-    for file in target.glob("*.safetensors"):
-        moved = {
-            name: array + 0.02 * draw.standard_normal(array.shape, np.float32)
-            for name, array in load_file(file).items()
-        }
-        save_file(moved, file, {"format": "pt"})
-    return target

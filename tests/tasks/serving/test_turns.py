@@ -51,7 +51,7 @@ def test_a_killed_process_holds_nothing(tmp_path, holder):
     os.kill(process.pid, signal.SIGKILL)
     process.join(20)
     with turn(tmp_path / "lock", 5):
-        pass
+        assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
 def test_turns_of_one_process_exclude_each_other_too(tmp_path):
