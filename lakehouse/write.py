@@ -99,7 +99,7 @@ class Writer:
         with store.exclusive(self.lake, table):
 
             def commit(delta: DeltaTable) -> Appended:
-                there = delta.to_pyarrow_table(columns=[key])[key].combine_chunks()
+                there = store.read(self.lake, delta, [key])[key].combine_chunks()
                 fresh = data.filter(pc.invert(pc.is_in(data[key], value_set=there)))
                 if fresh.num_rows:
                     _write(delta, fresh, _next_landing(delta))
@@ -115,7 +115,7 @@ class Writer:
         with store.exclusive(self.lake, "problems"):
 
             def commit(delta: DeltaTable) -> Appended:
-                there = delta.to_pyarrow_table(columns=["problem_id", "edition", "created_at"]).sort_by("created_at")
+                there = store.read(self.lake, delta, ["problem_id", "edition", "created_at"]).sort_by("created_at")
                 newest = dict(zip(there["problem_id"].to_pylist(), there["edition"].to_pylist(), strict=True))
                 fresh = [
                     problem.model_copy(update={"edition": problem.content, "created_at": now()})
@@ -173,11 +173,7 @@ class Writer:
 
     def _land(self, delta: DeltaTable, parents: pa.Table, children: dict[str, pa.Table]) -> Landed:
         runs = pc.unique(parents["run_id"]).to_pylist()
-        there = (
-            delta.to_pyarrow_table(columns=["episode_id"], filters=[("run_id", "in", runs)])
-            if runs
-            else parents.slice(0, 0)
-        )
+        there = store.read(self.lake, delta, ["episode_id"], [("run_id", "in", runs)]) if runs else parents.slice(0, 0)
         old = pc.is_in(parents["episode_id"], value_set=there["episode_id"].combine_chunks())
         fresh = parents.filter(pc.invert(old))
         skipped = parents.filter(old)["episode_id"].to_pylist()
@@ -196,7 +192,7 @@ class Writer:
 
         def commit(delta: DeltaTable) -> None:
             since = pc.min(data[clock]).as_py()  # an attempt's own rows are never older than this: prunes old files
-            there = delta.to_pyarrow_table(columns=_ATTEMPT, filters=[(clock, ">=", since)])
+            there = store.read(self.lake, delta, _ATTEMPT, [(clock, ">=", since)])
             missing = data.filter(pc.invert(_is_in(data, there)))
             if missing.num_rows:
                 _write(delta, missing, _next_landing(delta))

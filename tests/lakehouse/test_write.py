@@ -4,6 +4,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.fs
 import pytest
 
 from lakehouse import store
@@ -220,3 +221,23 @@ def test_waiting_for_a_lock_ends_at_its_deadline(lake):
         store.exclusive(lake, "calls", deadline_s=0.1),
     ):
         pass
+
+
+def test_a_folder_is_read_without_python_files_which_abort_processes_on_their_way_out(lake, make, monkeypatch):
+    make.batch().land(lake)
+    problem = make.problem()
+    Writer(lake).put_problems([problem])
+
+    def refuse(*_):
+        raise AssertionError("a table of a folder was read through a Python file system")
+
+    monkeypatch.setattr(pyarrow.fs, "PyFileSystem", refuse)
+    monkeypatch.setattr("deltalake.table.DeltaStorageHandler", refuse, raising=False)
+    make.batch().land(lake)
+    assert Writer(lake).put_problems([problem]).rows == 0
+
+
+def test_a_lake_in_a_folder_with_odd_characters_is_read_too(tmp_path, make):
+    lake = str(tmp_path / "ä lake")
+    make.batch().land(lake)
+    assert make.batch().land(lake).episodes == 0
