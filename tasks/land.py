@@ -9,9 +9,8 @@ from prefect.logging import get_run_logger
 
 from lakehouse.write import Landed, Writer
 from sandboxes.episode import Result
-from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable
-from sandboxes.gateway.sessions.keys import operator_key
-from tasks.stack.settings import Settings
+from sandboxes.gateway.client import GatewayRefused, GatewayUnavailable
+from tasks.stack.gateway import gateway_client
 
 
 @task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=2)
@@ -37,7 +36,5 @@ def land(results: Sequence[Result]) -> Landed:
 async def _seal(session_ids: Sequence[str]) -> None:
     if not session_ids:
         return
-    settings = Settings()
-    key_file = settings.home.keys / "operator"
-    async with GatewayClient(settings.gateway_url, lambda: operator_key(key_file)) as gateway:
+    async with gateway_client() as gateway:
         await gateway.seal_sessions(session_ids)

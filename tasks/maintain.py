@@ -8,9 +8,8 @@ from prefect.cache_policies import NO_CACHE
 
 from lakehouse.write import Compacted, Writer
 from sandboxes import backends
-from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
-from sandboxes.gateway.sessions.keys import operator_key
-from tasks.stack.settings import Settings
+from sandboxes.gateway.client import GatewayUnavailable
+from tasks.stack.gateway import gateway_client
 
 KEPT_DAYS = 7  # what has landed stays in the gateway's journal for so long
 
@@ -48,7 +47,5 @@ def prune() -> int:
 
 
 async def _prune() -> tuple[int, int]:
-    settings = Settings()
-    key_file = settings.home.keys / "operator"
-    async with GatewayClient(settings.gateway_url, lambda: operator_key(key_file), timeout_s=600) as gateway:
+    async with gateway_client(timeout_s=600) as gateway:
         return await gateway.prune(sealed_for_s=KEPT_DAYS * 86_400)

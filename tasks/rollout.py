@@ -17,10 +17,10 @@ from sandboxes import backends
 from sandboxes.agents import Sampling
 from sandboxes.episode import Result, run_episode
 from sandboxes.gateway.client import GatewayClient
-from sandboxes.gateway.sessions.keys import operator_key
 from sandboxes.problems.library import load, prepare
 from tasks.progress import Progress
 from tasks.serving.engine import Engine
+from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import Settings
 
 
@@ -124,11 +124,7 @@ async def roll_out(
         await progress.advance()
         return result
 
-    key_file = settings.home.keys / "operator"
-    async with (
-        GatewayClient(settings.gateway_url, lambda: operator_key(key_file)) as gateway,
-        asyncio.TaskGroup() as group,
-    ):
+    async with gateway_client() as gateway, asyncio.TaskGroup() as group:
         running = [group.create_task(one(intent, gateway)) for intent in shard]
     return [episode.result() for episode in running]
 
