@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 BASE = 16  # the first byte's id
+END, OPEN = 2, 3  # of a turn
 LOGPROB: dict[str, Any] = {"logprob": -0.5, "bytes": None, "top_logprobs": []}
 
 
@@ -18,8 +19,10 @@ class Replay(asyncio.Protocol):
     """One connection: requests in order, each answered when its body is complete."""
 
     def __init__(self, tokens: int) -> None:
-        self._ids = [1000 + n for n in range(tokens - 1)] + [2]
-        self._text = "answer " * max(1, tokens // 4)
+        # One id per byte, so a conversation that is rendered again has the ids that were sampled, as with most turns of
+        # a real tokenizer.
+        self._text = ("answer " * tokens)[: tokens - 1]
+        self._ids = [*(BASE + byte for byte in self._text.encode()), END]
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
 
@@ -68,7 +71,7 @@ class Replay(asyncio.Protocol):
             usage = {"prompt_tokens": 1, "completion_tokens": size, "total_tokens": 1 + size}
             return {**_head("chat.completion"), "choices": [choice], "usage": usage}
         if path == "/detokenize":
-            return {"prompt": "".join(chr(one) for one in body["tokens"])}
+            return {"prompt": "".join(chr(one - BASE) if one >= BASE else f"<{one}>" for one in body["tokens"])}
         return {
             "/version": {"version": "replay"},
             "/weight_info": {"weight_version": "1"},
@@ -105,14 +108,13 @@ class Replay(asyncio.Protocol):
 
 
 def rendered(body: dict[str, Any]) -> list[int]:
-    """Byte ids of the conversation, each turn closed with id 2, the next one opened with id 3."""
+    """Byte ids of the conversation, each turn between OPEN and END."""
     ids: list[int] = []
     for message in body["messages"]:
-        ids += [3, *(BASE + byte for byte in str(message.get("content") or "").encode())]
-        ids.append(2)
+        ids += [OPEN, *(BASE + byte for byte in str(message.get("content") or "").encode()), END]
     if body.get("continue_final_message"):
         return ids[:-1]
-    return ids if body.get("add_generation_prompt") is False else [*ids, 3]
+    return ids if body.get("add_generation_prompt") is False else [*ids, OPEN]
 
 
 def _head(kind: str) -> dict[str, Any]:
