@@ -28,6 +28,7 @@ from sandboxes.gateway.http.access import Access
 from sandboxes.gateway.http.bodies import read
 from sandboxes.gateway.http.endpoints import Endpoint, defect, gateway_error, no_route
 from sandboxes.gateway.http.fleet import Fleet
+from sandboxes.gateway.http.front import Front, QuickJson
 from sandboxes.gateway.http.heads import HeadLimits
 from sandboxes.gateway.http.lookups import Lookups
 from sandboxes.gateway.http.meeting import EventStream, begin, outcome, until
@@ -115,10 +116,11 @@ class Gateway:
             await self.sessions.close()
             await self.close()
 
+        endpoints = self.endpoints()
         application = Starlette(
-            routes=self.endpoints(),
+            routes=endpoints,
             lifespan=lifespan,
-            middleware=[Middleware(HeadLimits)],
+            middleware=[Middleware(HeadLimits), Middleware(Front, endpoints=endpoints)],
             exception_handlers={GatewayError: gateway_error, 404: no_route, 405: no_route, Exception: defect},
         )
         # A path that is nearly right is told so, not redirected.
@@ -180,7 +182,7 @@ class Gateway:
             seen.follow(flight, session)
             if asked.events is None:
                 await until(request, flight, flight.task)
-                return JSONResponse(asked.whole(outcome(flight, session)))
+                return QuickJson(asked.whole(outcome(flight, session)))
             first = asyncio.ensure_future(flight.parts.get())
             await until(request, flight, first)  # so that an early failure has its own HTTP status
             if first.result() is None:
@@ -206,7 +208,7 @@ class Gateway:
         return cut
 
     async def prometheus(self, request: Request) -> Response:
-        if not keys.same(keys.bearer(dict(request.headers)), self.metrics_key):
+        if not keys.same(keys.bearer(request.headers), self.metrics_key):
             self.access.operator(request)
         self._refresh()
         return Response(self.observer.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)

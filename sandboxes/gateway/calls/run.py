@@ -212,6 +212,8 @@ class Calls:
                 **token_fields(completion, vocabulary),
             )
 
+        if request.n == 1:  # most are: no task of its own
+            return [await one(0, sampled.completions[0])]
         return await together(one(choice, completion) for choice, completion in enumerate(sampled.completions))
 
     async def _record(self, session: Session, call: Recorded, answer: Answer) -> None:

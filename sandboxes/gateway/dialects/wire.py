@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
+import orjson
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from sandboxes.gateway.errors import BadRequest, NotFound
@@ -51,13 +52,22 @@ def part_of(sent: Origin, at: int) -> Origin:
 def decode(raw: bytes, shape: type[Shape]) -> Shape:
     """The validated body. BadRequest names the parameter at fault."""
     try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        body = _spelled_out(raw)
+    return checked(body, shape)
+
+
+def _spelled_out(raw: bytes) -> Any:
+    """As Python's own parser reads it, which takes more (integers of any size) and says better what is wrong."""
+    try:
         body = json.loads(raw, parse_constant=_no_constant)
         json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is valid JSON but no text
     except ValueError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
-    return checked(body, shape)
+    return body
 
 
 def checked(value: Any, shape: type[Shape], where: str = "") -> Shape:

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+LOOK_AGAIN_S = 0.002  # what another process ordered is seen this soon
 NOBODY = ""  # as `trusted`: whatever runs there, its weights are not proven
 
 
@@ -45,6 +46,7 @@ class Orders:
         self._path = path
         self._mark: tuple[int, int] | None = None
         self._orders: dict[str, Order] = {}
+        self._looked = 0.0
 
     def of(self, url: str) -> Order:
         """What holds for an engine now."""
@@ -52,15 +54,19 @@ class Orders:
 
     def all(self) -> dict[str, Order]:
         """Every engine of which something was ordered. The file is read again only where it is another one."""
+        moment = time.monotonic()
+        if moment < self._looked + LOOK_AGAIN_S:  # one call asks a dozen times
+            return self._orders
         try:
-            found = self._path.stat()
+            found = os.stat(self._path)
         except FileNotFoundError:
             self._mark, self._orders = None, {}
-            return self._orders
-        mark = (found.st_ino, found.st_mtime_ns)
-        if mark != self._mark:
-            self._orders = ALL.validate_json(self._path.read_bytes())
-            self._mark = mark
+        else:
+            mark = (found.st_ino, found.st_mtime_ns)
+            if mark != self._mark:
+                self._orders = ALL.validate_json(self._path.read_bytes())
+                self._mark = mark
+        self._looked = moment
         return self._orders
 
     @contextmanager
@@ -69,6 +75,7 @@ class Orders:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with _private(self._path.with_suffix(".lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held for one small write
+            self._looked = 0.0
             orders = {key: order.model_copy() for key, order in self.all().items()}
             order = orders.setdefault(url, Order())
             yield order
@@ -76,10 +83,12 @@ class Orders:
             with _private(draft) as file:
                 file.write(json.dumps({key: one.model_dump() for key, one in orders.items()}))
             draft.replace(self._path)
+            self._looked = 0.0
 
     def forget(self) -> None:
         """Start afresh: who starts a gateway says with it which engines it may use, and trusts them as they are."""
         self._path.unlink(missing_ok=True)
+        self._looked = 0.0
 
 
 def _private(path: Path) -> TextIO:

@@ -29,7 +29,7 @@ class Access:
     def is_operator(self, request: Request) -> bool:
         """Unauthorized where the key file cannot be used: then nobody is."""
         try:
-            return same(bearer(dict(request.headers)), self.operator_key)
+            return same(bearer(request.headers), self.operator_key)
         except (OSError, ValueError) as error:
             raise Unauthorized(f"the operator key cannot be read: {error}") from error
 
@@ -39,7 +39,7 @@ class Access:
 
     async def session(self, request: Request, *allowed: str) -> Session:
         """The session of the request's key. Unauthorized where that key has none of the `allowed` scopes."""
-        session, scopes = await self._sessions.by_key(bearer(dict(request.headers)))
+        session, scopes = await self._sessions.by_key(bearer(request.headers))
         if not scopes & set(allowed):
             raise Unauthorized(f"this route needs the session's {' or '.join(allowed)} key, not its {min(scopes)} key")
         return session

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from lakehouse.records import digest, dumps
-from sandboxes.gateway.sessions.recorded import Conversation, Message, Recorded, canonical
+from sandboxes.gateway.sessions.recorded import Conversation, Message, Recorded, canonical, compared
 
 QUOTED = 40  # characters of an answer that a summary must hold to be recognised
 REMEMBERED = 64  # answers whose text is looked for: a summary is used soon after it was written
@@ -97,15 +97,15 @@ def _whole(messages: Sequence[Message], call: Recorded) -> bool:
 
 
 def _turn(message: Message) -> str:
-    return digest(dumps(canonical(message)))
+    return digest(compared(canonical(message)))
 
 
-def _setting(messages: Sequence[Message], tools: Sequence[Message]) -> str:
-    return dumps([_first(messages, "system"), list(tools)])
+def _setting(messages: Sequence[Message], tools: Sequence[Message]) -> bytes:
+    return compared([_first(messages, "system"), list(tools)])
 
 
 def _head(messages: Sequence[Message], tools: Sequence[Message]) -> str:
-    return digest(dumps([_first(messages, "system"), _first(messages, "user"), list(tools)]))
+    return digest(compared([_first(messages, "system"), _first(messages, "user"), list(tools)]))
 
 
 def _first(messages: Sequence[Message], role: str) -> Message | None:

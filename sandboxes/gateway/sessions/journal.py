@@ -1,16 +1,14 @@
 """The journal: SQLite in WAL mode, one writer thread. Safe against `kill -9`; a power cut may lose the last moments.
 
-Every write is one small transaction (about 50 microseconds) away from the event loop. Conversations are in the columns
-`intent` and `answer` only; they pass through `_written` and `_read` and nowhere else, the place for their encryption.
+Every write is small and away from the event loop, see `commits`. Conversations are in the columns `intent` and `answer`
+only; they pass through `_written` and `_read` and nowhere else, the place for their encryption.
 """
 
-import asyncio
 import logging
 import os
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
@@ -19,8 +17,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from lakehouse.records import now
+from sandboxes.gateway.sessions.commits import Commits
 from sandboxes.gateway.sessions.recorded import Answer, Intent, Recorded
-from sandboxes.gateway.sessions.schema import KeyRow, RewardRow, SessionRow, insert, prepare, transaction
+from sandboxes.gateway.sessions.schema import KeyRow, RewardRow, SessionRow, insert, prepare
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -40,8 +39,7 @@ class Journal:
         self.timed: Callable[[float], object] = lambda _seconds: (
             None
         )  # told how long each piece of work took, queueing included
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self._db = self._thread.submit(self._open, path).result()
+        self._commits = Commits(lambda: self._open(path))
 
     @staticmethod
     def _open(path: Path) -> sqlite3.Connection:
@@ -51,17 +49,26 @@ class Journal:
         return db
 
     async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        # Shielded: a call that is cancelled meanwhile must not take back what was handed over.
+        """Reading, or what does its own transactions."""
+        return await self._commits.run(work)
+
+    async def _change(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """All changes that `work` makes, or none."""
         began = time.monotonic()
         try:
-            return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work, self._db))
+            return await self._commits.write(work)
         finally:
             self.timed(time.monotonic() - began)
 
     async def _write(self, statement: str, *values: Any) -> None:
-        changed = await self._run(lambda db: db.execute(statement, values).rowcount)
-        if changed != 1:
-            raise sqlite3.IntegrityError(f"{changed} rows changed instead of one: {statement.split(' where')[0]}")
+        """One change of one row."""
+
+        def work(db: sqlite3.Connection) -> None:
+            changed = db.execute(statement, values).rowcount
+            if changed != 1:
+                raise sqlite3.IntegrityError(f"{changed} rows changed instead of one: {statement.split(' where')[0]}")
+
+        await self._change(work)
 
     async def _select(self, shape: type[Row], table: str, where: str, *values: str) -> list[Row]:
         names = [field.name for field in fields(shape)]
@@ -72,8 +79,7 @@ class Journal:
 
     def close(self) -> None:
         """Finish what was handed over, then close the file."""
-        self._thread.submit(self._db.close).result()
-        self._thread.shutdown()
+        self._commits.close()
 
     # ---- sessions and their keys
 
@@ -85,12 +91,11 @@ class Journal:
         """Session and keys, both or neither."""
 
         def work(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                insert(db, "sessions", **asdict(row))
-                for key in keys:
-                    insert(db, "keys", **asdict(key))
+            insert(db, "sessions", **asdict(row))
+            for key in keys:
+                insert(db, "keys", **asdict(key))
 
-        await self._run(work)
+        await self._change(work)
 
     async def end_session(self, session_id: str, reason: str, masked: str | None) -> None:
         await self._write(
@@ -148,13 +153,12 @@ class Journal:
         """Revoke and add in one transaction."""
 
         def work(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                for key in old:
-                    values = (new.created_at, key.digest, key.session_id)
-                    db.execute("update keys set revoked_at=? where digest=? and session_id=?", values)
-                insert(db, "keys", **asdict(new))
+            for key in old:
+                values = (new.created_at, key.digest, key.session_id)
+                db.execute("update keys set revoked_at=? where digest=? and session_id=?", values)
+            insert(db, "keys", **asdict(new))
 
-        await self._run(work)
+        await self._change(work)
 
     # ---- calls and rewards
 
@@ -175,13 +179,12 @@ class Journal:
         """Append a reward; False where the session is sealed."""
 
         def work(db: sqlite3.Connection) -> bool:
-            with transaction(db):
-                sealed = "select 1 from sessions where session_id = ? and state = 'sealed'"
-                if db.execute(sealed, (session_id,)).fetchone():
-                    return False
-                return insert(db, "rewards", session_id=session_id, **asdict(row)) == 1
+            sealed = "select 1 from sessions where session_id = ? and state = 'sealed'"
+            if db.execute(sealed, (session_id,)).fetchone():
+                return False
+            return insert(db, "rewards", session_id=session_id, **asdict(row)) == 1
 
-        return await self._run(work)
+        return await self._change(work)
 
     async def rewards(self, session_id: str) -> list[RewardRow]:
         """As they were given; a later row corrects an earlier one."""
@@ -196,7 +199,7 @@ class Journal:
     async def set_fact(self, name: str, value: str | None) -> None:
         """None forgets it."""
         if value is None:
-            await self._run(lambda db: db.execute("delete from facts where name = ?", (name,)))
+            await self._change(lambda db: db.execute("delete from facts where name = ?", (name,)))
         else:
             await self._write("insert or replace into facts values (?, ?)", name, value)
 
@@ -210,7 +213,7 @@ class Journal:
         )
         calls = 0
         for row in old:  # one transaction each, so that answers are not kept waiting
-            calls += await self._run(lambda db, session_id=row.session_id: _prune(db, session_id))  # type: ignore[misc]
+            calls += await self._change(lambda db, session_id=row.session_id: _prune(db, session_id))  # type: ignore[misc]
         if old:
             await self._run(lambda db: db.execute("pragma wal_checkpoint(truncate)").fetchall())
         return len(old), calls
@@ -219,12 +222,11 @@ class Journal:
 def _prune(db: sqlite3.Connection, session_id: str) -> int:
     db.execute("pragma secure_delete=on")  # overwritten, not only unlinked
     try:
-        with transaction(db):
-            mine = "(select call_id from calls where session_id = ?)"
-            db.execute(f"delete from answers where call_id in {mine}", (session_id,))  # noqa: S608 - ours
-            calls = db.execute("delete from calls where session_id = ?", (session_id,)).rowcount
-            db.execute("delete from rewards where session_id = ?", (session_id,))
-            db.execute("update sessions set pruned_at = ? where session_id = ?", (now().isoformat(), session_id))
+        mine = "(select call_id from calls where session_id = ?)"
+        db.execute(f"delete from answers where call_id in {mine}", (session_id,))  # noqa: S608 - ours
+        calls = db.execute("delete from calls where session_id = ?", (session_id,)).rowcount
+        db.execute("delete from rewards where session_id = ?", (session_id,))
+        db.execute("update sessions set pruned_at = ? where session_id = ?", (now().isoformat(), session_id))
     finally:
         db.execute("pragma secure_delete=off")
     return calls

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -94,7 +95,7 @@ def _existing(path: Path) -> str:
     return key
 
 
-def bearer(headers: dict[str, str]) -> str:
+def bearer(headers: Mapping[str, str]) -> str:
     """The key in `Authorization: Bearer` or `x-api-key`; empty where there is none. Header names in lower case."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key.strip():

@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from lakehouse.records import Status, digest, dumps
@@ -144,7 +145,15 @@ def canonical(message: Message) -> Message:
 
 def prefix_digests(messages: Sequence[Message], tools: Sequence[Message], template_kwargs: Message) -> list[str]:
     """One digest per prefix of a conversation, the empty one first. Equal: same turns, tools and template options."""
-    digests = [digest(dumps(tools), dumps(template_kwargs))]
+    digests = [digest(compared(tools), compared(template_kwargs))]
     for message in messages:
-        digests.append(digest(digests[-1], dumps(canonical(message))))
+        digests.append(digest(digests[-1], compared(canonical(message))))
     return digests
+
+
+def compared(value: Any) -> bytes:
+    """Equal for equal values, within this process only: what is kept is written by `dumps`, whose text is for good."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # an integer beyond 64 bits
+        return dumps(value).encode()

@@ -1,8 +1,6 @@
 """The journal's tables, their rows, and how an older journal becomes one of today."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 VERSION = 1
@@ -112,19 +110,6 @@ def prepare(db: sqlite3.Connection) -> None:
     older = version == 0 and db.execute("select 1 from sqlite_master where name = 'sessions'").fetchone()
     script = FROM_0 + TABLES + INTO_1 if older else TABLES
     db.executescript(f"begin immediate; {script} pragma user_version = {VERSION}; commit;")
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of the block's changes or none."""
-    db.execute("begin immediate")
-    try:
-        yield
-        db.execute("commit")
-    except sqlite3.Error:
-        with suppress(sqlite3.Error):  # a full disk has rolled back by itself
-            db.execute("rollback")
-        raise
 
 
 def insert(db: sqlite3.Connection, table: str, **values: object) -> int:

@@ -6,6 +6,7 @@ start); any of them then answers for all.
 
 import os
 import warnings
+from collections import Counter as Tally
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -69,11 +70,11 @@ class Metrics:
 
     def sampled_by(self, versions: Iterable[int]) -> None:
         """Tokens by the version that sampled them."""
-        for version in versions:
+        for version, tokens in Tally(versions).items():
             label = str(version)
             self._versions[label] = None
             self._versions.move_to_end(label)
-            self.by_version.labels(label).inc()
+            self.by_version.labels(label).inc(tokens)
         while len(self._versions) > VERSIONS:
             oldest, _ = self._versions.popitem(last=False)
             with warnings.catch_warnings():
