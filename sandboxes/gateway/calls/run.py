@@ -154,7 +154,7 @@ class Calls:
     async def _dispatch(self, session: Session, request: Request, prompt: splice.Prompt, flight: Flight) -> None:
         """Place one call per choice in the tree and journal their intents."""
         for choice in range(request.n):
-            call = Recorded(self._intent(session, request, prompt, choice, flight.calls))
+            call = Recorded(self._intent(session, request, prompt, choice, flight.calls), said=prompt.said)
             flight.calls.append(call)
             session.calls.append(call)  # before the first await: a call that runs beside this one must see it
         try:

@@ -29,6 +29,7 @@ class Prompt:
     rendered: Rendered  # the engine's own ids for the conversation, and the sampling parameters as it resolved them
     route: Route
     retokenised: bool = False
+    said: str | None = None  # the digest of the whole conversation, see `prefix_digests`; None for a raw prompt
 
 
 async def build(
@@ -42,17 +43,18 @@ async def build(
         return Prompt(continued or rendered.token_ids, rendered, route, retokenised=continued is None)
     digests = prefix_digests(conversation.messages, conversation.tools, conversation.template_kwargs)
     turns = next((n for n in range(len(digests) - 1, 0, -1) if digests[n] in recorded), None)
+    as_rendered = Prompt(rendered.token_ids, rendered, route, said=digests[-1])
     if turns is None:
-        return Prompt(rendered.token_ids, rendered, route)
+        return as_rendered
     call = recorded[digests[turns]]
     if rendered.token_ids[: len(call.all_token_ids)] == call.all_token_ids:
-        return Prompt(rendered.token_ids, rendered, route)  # the text tokenises as it was sampled: nothing to splice
-    if route == "chat":  # the engine renders by itself: it cannot be given ids
-        return Prompt(rendered.token_ids, rendered, route, retokenised=True)
-    spliced = await _splice(engine, conversation, turns, call, rendered.token_ids)
+        return as_rendered  # the text tokenises as it was sampled: nothing to splice
+    spliced = None
+    if route != "chat":  # there the engine renders by itself: it cannot be given ids
+        spliced = await _splice(engine, conversation, turns, call, rendered.token_ids)
     if spliced is None:
-        return Prompt(rendered.token_ids, rendered, route, retokenised=True)
-    return Prompt(spliced, rendered, route)
+        return replace(as_rendered, retokenised=True)
+    return replace(as_rendered, token_ids=spliced)
 
 
 async def _splice(

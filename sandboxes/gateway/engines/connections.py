@@ -10,8 +10,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -42,6 +41,12 @@ class Exchange(asyncio.Protocol):
         self._paused = self._headed = self._ended = self._bounded = self._kept = False
         self._broken: Exception | None = None
         self.status = 0
+
+    def expire(self) -> None:
+        """Its time is over: whoever waits gets a TimeoutError."""
+        self._broken = self._broken or TimeoutError()
+        self.abort()
+        self._woken()
 
     @property
     def reusable(self) -> bool:
@@ -91,6 +96,8 @@ class Exchange(asyncio.Protocol):
             self._transport.abort()
 
     async def _more(self) -> None:
+        if isinstance(self._broken, TimeoutError):
+            raise self._broken
         if self._broken is not None:
             raise BrokenExchange(str(self._broken)) from self._broken
         self._wake = asyncio.get_running_loop().create_future()
@@ -173,21 +180,31 @@ class Connections:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
 
-    @asynccontextmanager
-    async def exchange(self, request: bytes, *, most_held: float = float("inf")) -> AsyncGenerator[Exchange, None]:
-        """Send a request. OSError where no connection can be had. What is not read to its end is aborted."""
-        async with self._slots:
+    async def begin(self, request: bytes, *, deadline_s: float, most_held: float = float("inf")) -> Exchange:
+        """Send a request; to be given to `end` in any case. OSError where no connection can be had, TimeoutError where
+        none becomes free in time."""
+        if self._slots.locked():
+            async with asyncio.timeout(deadline_s):
+                await self._slots.acquire()
+        else:
+            await self._slots.acquire()
+        try:
             one = self._take() or await self._connect()
-            one.most_held = most_held
-            try:
-                one.send(request)
-                yield one
-            finally:
-                if one.reusable:
-                    one.idle_since = time.monotonic()
-                    self._idle.append(one)
-                else:
-                    one.abort()
+        except BaseException:
+            self._slots.release()
+            raise
+        one.most_held = most_held
+        one.send(request)
+        return one
+
+    def end(self, one: Exchange) -> None:
+        """Keep the connection for another; where its answer was not read to the end, it is aborted."""
+        self._slots.release()
+        if one.reusable:
+            one.idle_since = time.monotonic()
+            self._idle.append(one)
+        else:
+            one.abort()
 
     def close(self) -> None:
         """Close what is idle."""

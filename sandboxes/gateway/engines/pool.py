@@ -133,7 +133,7 @@ class Engines:
                     code="engine_paused",
                     retry_after_s=5,
                 )
-            with (CURRENT.get() or Waiting()).wait():  # for the engine: no time of the gateway's own
+            with CURRENT.get() or Waiting():  # for the engine: no time of the gateway's own
                 await asyncio.sleep(PAUSE_POLL_S)
 
     def _order(self, session_id: str) -> list[Member]:

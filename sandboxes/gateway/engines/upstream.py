@@ -1,15 +1,14 @@
 """JSON to and from one engine: time spent waiting counted for the call, every failure an `EngineTrouble`."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from json import loads
 from typing import Any
 
 import orjson
 
-from sandboxes.gateway.engines.connections import HELD_BYTES, Connections
+from sandboxes.gateway.engines.connections import HELD_BYTES, Connections, Exchange
 from sandboxes.gateway.engines.guard import Guard
 from sandboxes.gateway.engines.waiting import CURRENT, Waiting
 from sandboxes.gateway.errors import EngineRefused, EngineSilent, EngineTrouble
@@ -56,45 +55,58 @@ class Upstream:
         """The lines of a streamed answer as they come. An answer with another status than 200 is raised as `Refusal`."""
         waiting = CURRENT.get() or Waiting()
         request = self._connections.request("POST", path, _json(body), waiting.headers)
-        with self._told(path):
-            async with (
-                asyncio.timeout(self._deadline_s),
-                self._connections.exchange(request, most_held=HELD_BYTES) as exchange,
-            ):
-                with waiting.wait():
-                    status = await exchange.head()
-                if status != 200:
-                    raise Refusal(Answer(status, path, await exchange.body()))
-                rest = b""
-                while True:
-                    with waiting.wait():
-                        part = await exchange.part()
-                    if not part:
-                        break
-                    *whole, rest = (rest + part).split(b"\n")
-                    for line in whole:
-                        yield line
-                if rest:
-                    yield rest
+        exchange = await self._begin(path, request, self._deadline_s, most_held=HELD_BYTES)
+        late = asyncio.get_running_loop().call_later(self._deadline_s, exchange.expire)
+        try:
+            with waiting:
+                status = await exchange.head()
+            if status != 200:
+                raise Refusal(Answer(status, path, await exchange.body()))
+            rest = b""
+            while True:
+                with waiting:
+                    part = await exchange.part()
+                if not part:
+                    break
+                *whole, rest = (rest + part).split(b"\n")
+                for line in whole:
+                    yield line
+            if rest:
+                yield rest
+        except OSError as error:
+            raise self._trouble(path, error) from error
+        finally:
+            late.cancel()
+            self._connections.end(exchange)
 
     async def _whole(self, method: str, path: str, body: bytes | None, deadline_s: float | None) -> Answer:
         waiting = CURRENT.get() or Waiting()
         request = self._connections.request(method, path, body, waiting.headers)
-        with self._told(path), waiting.wait():
-            async with asyncio.timeout(deadline_s or self._deadline_s), self._connections.exchange(request) as exchange:
+        deadline_s = deadline_s or self._deadline_s
+        with waiting:
+            exchange = await self._begin(path, request, deadline_s)
+            late = asyncio.get_running_loop().call_later(deadline_s, exchange.expire)
+            try:
                 return Answer(await exchange.head(), path, await exchange.body())
+            except OSError as error:
+                raise self._trouble(path, error) from error
+            finally:
+                late.cancel()
+                self._connections.end(exchange)
 
-    @contextmanager
-    def _told(self, path: str) -> Iterator[None]:
-        """Turn what a connection raises into what happened to the engine."""
+    async def _begin(
+        self, path: str, request: bytes, deadline_s: float, *, most_held: float = float("inf")
+    ) -> Exchange:
         try:
-            yield
-        except TimeoutError as error:
-            raise EngineSilent(f"the engine at {self.url} did not answer {path} in time") from error
+            return await self._connections.begin(request, deadline_s=deadline_s, most_held=most_held)
         except OSError as error:
-            raise EngineTrouble(
-                f"the engine at {self.url} does not answer: {type(error).__name__} {error}".rstrip()
-            ) from error
+            raise self._trouble(path, error) from error
+
+    def _trouble(self, path: str, error: OSError) -> EngineTrouble:
+        """What a connection's error, a TimeoutError among them, says of the engine."""
+        if isinstance(error, TimeoutError):
+            return EngineSilent(f"the engine at {self.url} did not answer {path} in time")
+        return EngineTrouble(f"the engine at {self.url} does not answer: {type(error).__name__} {error}".rstrip())
 
 
 class Refusal(Exception):

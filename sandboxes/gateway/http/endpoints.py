@@ -37,8 +37,7 @@ class Endpoint(Route):
     ) -> None:
         async def checked(request: Request) -> Response:
             try:
-                unknown = sorted(set(request.query_params) - query)
-                if unknown:
+                if request.scope["query_string"] and (unknown := sorted(set(request.query_params) - query)):
                     raise BadRequest(f"Unknown query parameter: '{unknown[0]}'", param=unknown[0])
                 if self.check is not None:
                     self.check()

@@ -26,7 +26,7 @@ class HeadLimits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = scope["headers"]
-            size = sum(len(name) + len(value) for name, value in headers)
+            size = sum([len(name) + len(value) for name, value in headers])
             if len(headers) > HEADERS or size > HEADER_BYTES:
                 error = HeadTooLarge(
                     f"{len(headers)} headers of {size} bytes; at most {HEADERS} of {HEADER_BYTES} bytes are taken"

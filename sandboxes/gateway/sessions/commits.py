@@ -56,7 +56,7 @@ class Commits:
         self._waiting.append(item)
         if not self._busy:
             self._hand_over(loop)
-        return await asyncio.shield(item.future)  # a caller that is cancelled must not take back what it handed over
+        return await item.future  # a caller that is cancelled takes back nothing: the work is in other hands
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         group = list(self._waiting)

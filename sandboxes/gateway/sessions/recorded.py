@@ -82,6 +82,7 @@ class Recorded:
 
     intent: Intent
     answer: Answer | None = None
+    said: str | None = None  # the digest of the conversation that was asked, where it is known already
 
     @property
     def live(self) -> bool:
@@ -91,6 +92,15 @@ class Recorded:
     @property
     def answered(self) -> bool:
         return self.answer is not None and self.answer.message is not None
+
+    @property
+    def with_answer(self) -> str:
+        """The digest of the conversation with its answer, which a later call may continue. Only of answered calls."""
+        assert self.answer is not None
+        assert self.answer.message is not None
+        intent = self.intent
+        said = self.said or prefix_digests(intent.messages, intent.tools, intent.template_kwargs)[-1]
+        return continued(said, self.answer.message)
 
     @cached_property
     def all_token_ids(self) -> list[int]:
@@ -147,8 +157,13 @@ def prefix_digests(messages: Sequence[Message], tools: Sequence[Message], templa
     """One digest per prefix of a conversation, the empty one first. Equal: same turns, tools and template options."""
     digests = [digest(compared(tools), compared(template_kwargs))]
     for message in messages:
-        digests.append(digest(digests[-1], compared(canonical(message))))
+        digests.append(continued(digests[-1], message))
     return digests
+
+
+def continued(said: str, message: Message) -> str:
+    """The digest of a conversation, given that of all but its last message."""
+    return digest(said, compared(canonical(message)))
 
 
 def compared(value: Any) -> bytes:

@@ -16,7 +16,7 @@ from sandboxes.gateway.sessions.flight import Flight
 from sandboxes.gateway.sessions.journal import Journal, JournalError
 from sandboxes.gateway.sessions.keys import hashed, new_key
 from sandboxes.gateway.sessions.masking import MaskStop
-from sandboxes.gateway.sessions.recorded import Answer, Recorded, prefix_digests
+from sandboxes.gateway.sessions.recorded import Answer, Recorded
 from sandboxes.gateway.sessions.schema import KeyRow, RewardRow, SessionRow
 from sandboxes.gateway.sessions.share import ALONE, Share
 from sandboxes.gateway.sessions.tree import Tree
@@ -69,9 +69,7 @@ class Session:
     def remember(self, call: Recorded) -> None:
         """Make an answered call one that later conversations may continue."""
         assert call.answer is not None
-        assert call.answer.message is not None
-        turns = [*call.intent.messages, call.answer.message]
-        self.by_prefix[prefix_digests(turns, call.intent.tools, call.intent.template_kwargs)[-1]] = call
+        self.by_prefix[call.with_answer] = call
         self.exact += call.answer.token_status == "exact"  # noqa: S105 - a status, no secret
 
     def last_answered(self) -> Recorded | None:
