@@ -183,7 +183,7 @@ class RL:
 
     async def reset_stop(self, request: Request) -> Response:
         self._access.operator(request)
-        return JSONResponse({"message": "success", "was": await self._sessions.stop.reset()})
+        return JSONResponse({"message": "success", "was": self._sessions.stop.reset()})
 
     async def prune(self, request: Request) -> Response:
         self._access.operator(request)
