@@ -21,7 +21,8 @@ FLOWS = {
     "reconcile": "Deploy the promoted version if another one is served.",
     "evaluate": "Measure the served version on held-out problems.",
     "improve": "Run rounds of collect, label, train and release.",
-    "maintain": "Merge the lake's small files, and remove boxes past their lease.",
+    "maintain": "Merge the lake's small files; prune the journal and the work trees.",
+    "reap": "Remove boxes past their lease from this machine.",
 }
 
 

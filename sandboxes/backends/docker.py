@@ -42,6 +42,14 @@ def connect() -> docker.DockerClient:
     return client
 
 
+def docker_client() -> docker.DockerClient | None:
+    """The engine, where one answers."""
+    try:
+        return connect()
+    except BackendUnavailable:
+        return None
+
+
 class Docker:
     """A backend. Raises BackendUnavailable where no engine answers."""
 

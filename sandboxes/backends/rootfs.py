@@ -48,9 +48,13 @@ WHEELS = [
 ]
 
 
+class RecipeError(ValueError):
+    """A recipe that cannot be followed. The text says what to write instead."""
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """What an image has beside the standard packages. Equal recipes are one image; ValueError where a name is none.
+    """What an image has beside the standard packages. Equal recipes are one image; RecipeError where a name is none.
 
     `python` names exact versions, so that a recipe means the same wherever it is built.
     """
@@ -61,10 +65,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for text in self.debian:
             if not DEBIAN_NAME.fullmatch(text):
-                raise ValueError(f"{text!r} is not a Debian package: write NAME or NAME=VERSION")
+                raise RecipeError(f"{text!r} is not a Debian package: write NAME or NAME=VERSION")
         for text in self.python:
             if not PYTHON_PIN.fullmatch(text):
-                raise ValueError(f"{text!r} does not pin a Python package: write NAME==VERSION")
+                raise RecipeError(f"{text!r} does not pin a Python package: write NAME==VERSION")
         object.__setattr__(self, "debian", tuple(sorted(set(self.debian) - set(PACKAGES))))
         object.__setattr__(self, "python", tuple(sorted(set(self.python))))
 
@@ -173,7 +177,7 @@ def _python(root: Path, pins: Sequence[str]) -> None:
 
 def _inside(root: Path, *command: str) -> None:
     """Run with the folder as `/` and no network."""
-    _run(["unshare", "--net", "chroot", str(root), *command], env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"})
+    _run(["unshare", "--net", "chroot", str(root), *command], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
 
 
 def installed(root: Path) -> dict[str, str]:

@@ -84,12 +84,13 @@ def warm(stack, deployments, registry, demonstrated, base):
 
 @pytest.fixture(scope="module")
 def sampled(deployments, warm):
-    """Episodes of the trained version. Three deployments run at a time."""
+    """Episodes of the trained version. Several deployments run at a time."""
     policy = {"problems": {"search": 3}, "samples": 2, "seed": SEED, "max_difficulty": EASY, "run_id": "policy"}
     deployments.complete(
         deployments.start("collect", **policy),
         deployments.start("evaluate", stage="test", problems={"search": 4}),
         deployments.start("maintain"),
+        deployments.start("reap"),
     )
     return rows("from episodes where run_id = 'policy'")
 
@@ -129,9 +130,9 @@ def test_rounds_without_a_trainable_group_are_passed_over_and_end_in_the_reasons
 
 
 @pytest.mark.bubblewrap
-def test_maintain_removes_boxes_past_their_lease(command, stack, boxes):
+def test_reap_removes_boxes_past_their_lease(command, stack, boxes):
     late, early = boxes
-    ended = command("maintain")
+    ended = command("reap")
     out, err = ended.communicate(timeout=120)
     assert ended.returncode == 0, out + err
     assert not any(folder.exists() for folder in late.folders)
@@ -244,7 +245,7 @@ def test_moving_the_alias_back_redeploys_the_earlier_version(stack, registry, en
 
 
 def test_every_deployment_was_run(deployments, improved):
-    for name in ("collect", "label", "train", "release", "reconcile", "evaluate", "improve", "maintain"):
+    for name in ("collect", "label", "train", "release", "reconcile", "evaluate", "improve", "maintain", "reap"):
         assert [run for run in deployments.runs(name) if run["deployment_id"] and run["state_type"] == "COMPLETED"], (
             name
         )
