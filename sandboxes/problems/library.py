@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from lakehouse.records import Problem
-from sandboxes.problems import search, swe
+from sandboxes.problems import python, search, swe
 from sandboxes.problems.swe.shipped import fetch_sources
 
-LOADERS = {"search": search.build.build, "swe": swe.load}
+LOADERS = {"python": python.build.build, "search": search.build.build, "swe": swe.load}
 
 
 class UnknownKind(LookupError):
