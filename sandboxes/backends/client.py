@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ BASE_ENV = {
 
 
 def runner_command() -> list[str]:
-    """The command of PID 1. The program travels as an argument, so a box needs no file of ours."""
-    return ["python3", "-I", "-S", "-c", runner.program()]
+    """The command of PID 1. Its program travels over stdin, so a box needs no file of ours."""
+    return ["python3", *runner.command()]
 
 
 def gateway_folder(socket: Path) -> Path:
@@ -89,9 +90,18 @@ class RunnerBox:
         self._gone: str | None = None
         self._lease_end = time.monotonic() + spec.limits.lease_s
 
-    async def prepare(self) -> None:
-        """Say hello, set the lease, write the work tree. SandboxError when the box does not answer."""
-        hello = {"op": "hello", "lease_s": self._spec.limits.lease_s, "forward": _forward(self._spec.gateway)}
+    async def prepare(self, filters: Mapping[str, str] | None = None) -> None:
+        """Say hello, set the lease, write the work tree. SandboxError when the box does not answer.
+
+        `filters`, as `seccomp.programs` gives them, is for boxes whose commands have no system-call filter of ours yet.
+        """
+        hello = {
+            "op": "hello",
+            "lease_s": self._spec.limits.lease_s,
+            "forward": _forward(self._spec.gateway),
+            "filters": dict(filters or {}),
+        }
+        self._writer.write(runner.program())
         try:
             await self._ask(hello, timeout_s=GRACE_S)
         except ValueError as error:
@@ -102,10 +112,10 @@ class RunnerBox:
     async def assign(self, spec: BoxSpec) -> None:
         """Take on work tree, environment and lease of a spec, for a box that was started before anybody asked for it.
 
-        Its image, limits and gateway are those it was started with; SandboxError when the box does not answer.
+        The spec is of the image and the limits that it was started with and has no gateway. SandboxError when the box does not
+        answer.
         """
-        env = {**self._image_env, **spec.env}
-        self._spec = replace(spec, image=self._spec.image, env=env, gateway=self._spec.gateway)
+        self._spec = replace(spec, env={**self._image_env, **spec.env})
         self._lease_end = time.monotonic() + spec.limits.lease_s
         await self.prepare()
 

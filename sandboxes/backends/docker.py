@@ -15,7 +15,7 @@ import docker.errors
 import requests
 from docker.types import LogConfig, Mount, Ulimit
 
-from sandboxes.backends import images
+from sandboxes.backends import images, seccomp
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, Limits, SandboxError
 from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, gateway_folder, runner_command
 from sandboxes.backends.foreign import MOUNT, PYTHON, Foreign, in_docker, must_have_shell
@@ -82,7 +82,7 @@ class Docker:
         env = spec.env if foreign is None else {**foreign.env, **spec.env}
         box = await _box(self._client, container, stream, replace(spec, env=env))
         try:
-            await box.prepare()
+            await box.prepare(seccomp.programs())
             if foreign is not None and not checked:
                 await must_have_shell(box, name)
         except BaseException:  # a start that was cancelled leaves no box either

@@ -1,4 +1,6 @@
-"""The system calls a bubblewrap box may not make, as a classic BPF program for `bwrap --seccomp`.
+"""The system calls that commands in a box may not make, as a classic BPF program.
+
+bubblewrap takes it (`--seccomp`); in a container the runner puts it on each command, above the engine's own profile.
 
 Modelled on what Docker's default profile refuses to a container without capabilities. Stricter in four points: `ptrace` and
 `process_vm_*` are refused altogether, so is System V IPC, sockets are Unix, IPv4, IPv6 and netlink only, and a call that is
@@ -6,6 +8,7 @@ newer than this list does not exist (ENOSYS, so that the C library falls back to
 `struct seccomp_data` is read here at fixed offsets; both architectures are little-endian.
 """
 
+import base64
 import errno
 import os
 import platform
@@ -125,6 +128,11 @@ def program(machine: str | None = None) -> bytes:
             f"{machine}: use Docker"
         )
     return b"".join(_instructions(*ARCHITECTURES[machine]))
+
+
+def programs() -> dict[str, str]:
+    """The filter for each machine we have numbers of, in base64: machine -> program. The box knows which it runs on."""
+    return {machine: base64.b64encode(program(machine)).decode() for machine in ARCHITECTURES}
 
 
 @contextmanager

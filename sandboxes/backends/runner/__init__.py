@@ -1,6 +1,6 @@
 """PID 1 of every box: runs commands and touches files on the controller's behalf.
 
-The modules here run inside the box, on the standard library alone; the controller hands their text to the box's Python, so a
+The modules here run inside the box, on the standard library alone; the controller sends their text to the box's Python, so a
 box needs no file of ours. A message is one JSON line, followed by as many raw bytes as its `payload` says; requests come on
 stdin, each has one reply on stdout. Where the runner is root, commands and file operations run as uid 1000. When a request is
 served, nothing of earlier commands is alive but background processes. End of stdin or of the lease ends the box.
@@ -31,8 +31,19 @@ part.main()
 """
 
 
-def program() -> str:
-    """The runner as one text, for `python3 -I -S -c`."""
+# Not on the command line itself, which every `ps` in the box would show.
+LOAD = (
+    "import os; text = b''\nwhile len(text) < {size}: text += os.read(0, {size} - len(text)) or os._exit(0)\nexec(text)"
+)
+
+
+def program() -> bytes:
+    """The runner as one text: the first that the process of `command` must be sent."""
     folder = resources.files(__name__)
     texts = [(part, folder.joinpath(f"{part}.py").read_text(encoding="utf-8")) for part in PARTS]
-    return f"PARTS = {texts!r}" + START.format(package=__name__)
+    return (f"PARTS = {texts!r}" + START.format(package=__name__)).encode()
+
+
+def command() -> list[str]:
+    """The command of PID 1, less its Python: it reads the program from stdin, then its requests."""
+    return ["-I", "-S", "-c", LOAD.format(size=len(program()))]

@@ -1,6 +1,5 @@
 """What all parts of the runner know."""
 
-
 import contextlib
 import ctypes
 import os

@@ -4,7 +4,6 @@ A background process may change the tree under our hands, so no path is looked a
 opened in the folder before it, without following links, and what was opened is what is asked about and used.
 """
 
-
 import contextlib
 import errno
 import os

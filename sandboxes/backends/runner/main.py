@@ -15,6 +15,7 @@ from sandboxes.backends.runner.common import PR_SET_DUMPABLE, Refused, libc
 from sandboxes.backends.runner.files import read, snapshot, write
 from sandboxes.backends.runner.gateway import Forward
 from sandboxes.backends.runner.output import payload
+from sandboxes.backends.runner.processes import filter_calls
 
 
 def serve(channel: Channel, request: dict[str, Any]) -> None:
@@ -39,6 +40,7 @@ def serve(channel: Channel, request: dict[str, Any]) -> None:
         say(channel, background.stop(request["number"]))
     elif op == "hello":
         channel.lease_end = time.monotonic() + request["lease_s"]
+        filter_calls(request["filters"])
         background.forward = Forward(request["forward"]) if request["forward"] else None
         channel.reply({"ok": True})
     else:

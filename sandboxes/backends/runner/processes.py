@@ -1,7 +1,9 @@
 """Starting a command as the agent, and making sure that nothing of it is left."""
 
 # ruff: noqa: PTH123 - a box starts sooner without pathlib
+import binascii
 import contextlib
+import ctypes
 import errno
 import os
 import resource
@@ -15,10 +17,29 @@ from sandboxes.backends.runner.common import PR_SET_CHILD_SUBREAPER, PR_SET_DUMP
 KILL_DEADLINE_S = 20.0
 PATIENCE_S = 2.0  # for killing one by one, which a fork bomb may outrun
 PAUSE_S = 0.0005
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 OPEN_FILES = 4096
 
 awaited: set[int] = set()  # processes whose status somebody wants
+calls = b""  # the system-call filter of commands, where the box has none
 statuses: dict[int, int] = {}  # of those that have ended, as exit codes: minus the signal where one ended it
+
+
+def filter_calls(programs: dict[str, str]) -> None:
+    """From now on commands have the filter for this machine, if there is one."""
+    global calls
+    calls = binascii.a2b_base64(programs.get(os.uname().machine, ""))
+
+
+def _filter_myself() -> None:
+    text = ctypes.create_string_buffer(calls, len(calls))
+
+    class Program(ctypes.Structure):  # struct sock_fprog
+        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+    given = Program(len(calls) // 8, ctypes.addressof(text))
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(given), 0, 0):
+        raise OSError(ctypes.get_errno(), "no system-call filter")
 
 
 def spawn(request: dict[str, Any], stdin: int, stdout: int, stderr: int, *, background: bool = False) -> int:
@@ -54,6 +75,8 @@ def _become(request: dict[str, Any], streams: tuple[int, int, int], background: 
         except OSError as error:
             os.write(2, f"{name}: cannot run in {request['cwd']}: {os.strerror(error.errno or 0)}\n".encode())
             os._exit(126)
+        if calls:
+            _filter_myself()
         os.execvpe(name, request["argv"], request["env"])  # noqa: S606 - running what is asked is the job
     except OSError as error:
         os.write(2, f"{name}: cannot run: {error}\n".encode(errors="surrogateescape"))
