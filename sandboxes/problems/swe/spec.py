@@ -1,7 +1,7 @@
 """A swe problem's `spec`: which release, what is wrong with it, what its tests must say."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Edit(_Model):
 
 
 class Spec(_Model):
-    """Tests are those of `tests_version`. A version pair has an earlier `version`; otherwise there is a `bug`."""
+    """Tests are those of `tests_version`. Where no `bug` was put in, `version` is the source before its authors mended it."""
 
     package: str
     version: str
@@ -65,6 +65,16 @@ class Spec(_Model):
     test_files: tuple[str, ...]  # what grading runs
     fail_to_pass: tuple[str, ...]
     duration_s: float  # of a validated grading
+    also: tuple[Bug, ...] = ()  # further bugs, on other lines
+
+    def dump(self) -> str:
+        """As JSON, without what is absent: a new field gives no problem a new edition."""
+        return self.model_dump_json(exclude_defaults=True)
+
+    @property
+    def bugs(self) -> tuple[Bug, ...]:
+        """The mutations that were put in; none where the bug is its authors' own."""
+        return () if self.bug is None else (self.bug, *self.also)
 
     @property
     def layout(self) -> Package:
@@ -86,17 +96,21 @@ class Spec(_Model):
 
     def broken(self) -> dict[str, bytes]:
         """The work tree an agent is given."""
-        tree = dict(pristine(self.package, self.version))
-        if self.bug is not None:
-            source = tree[self.bug.path].decode()
-            tree[self.bug.path] = mutate.apply(source, self.bug.mutation).encode()
-        return tree
+        return mutated(pristine(self.package, self.version), self.bugs)
 
     def judged(self, tree: dict[str, bytes]) -> dict[str, bytes]:
         """A work tree with every test and support file replaced by the original of `tests_version`."""
         original = pristine(self.package, self.tests_version)
         sources = {path: content for path, content in tree.items() if self.layout.is_source(path)}
         return sources | {path: content for path, content in original.items() if not self.layout.is_source(path)}
+
+
+def mutated(tree: Mapping[str, bytes], bugs: Iterable[Bug]) -> dict[str, bytes]:
+    """A tree with bugs put in; each is on a line of its own, so the order does not matter."""
+    broken = dict(tree)
+    for bug in bugs:
+        broken[bug.path] = mutate.apply(broken[bug.path].decode(), bug.mutation).encode()
+    return broken
 
 
 def read_spec(problem: Problem) -> Spec:

@@ -15,7 +15,8 @@ GOLD_RUNS = 3
 MOST_FAILING = 10
 LEAST_KEPT = 0.8  # share of all tests that must still pass on the broken source
 RUN_S = 120.0
-BROKEN_S = 20.0
+BROKEN_S = 20.0  # at least; or as many times as long as the repaired source takes
+TIMEOUT_FACTOR = 10.0
 
 
 class Rejected(Exception):
@@ -67,7 +68,8 @@ async def symptom(
     backend: Backend, package: Package, tree: Mapping[str, bytes], gold: Gold, *, most: int = MOST_FAILING
 ) -> Symptom:
     """Run a broken tree twice. Rejected where no test notices, too many do, or the two runs differ."""
-    first = await _broken(backend, package, tree, list(gold.tests), gold.all)
+    timeout_s = max(BROKEN_S, TIMEOUT_FACTOR * gold.duration_s)
+    first = await _broken(backend, package, tree, list(gold.tests), gold.all, timeout_s)
     failing = [node for node in gold.all if first.outcomes.get(node) != "P"]
     if not failing:
         raise Rejected("no test notices")
@@ -77,16 +79,16 @@ async def symptom(
     expected = [node for file in files for node in gold.tests[file]]
     if len(expected) == len(failing):
         raise Rejected("no test of these files still passes")
-    second = await _broken(backend, package, tree, list(files), expected)
+    second = await _broken(backend, package, tree, list(files), expected, timeout_s)
     if [node for node in expected if second.outcomes.get(node) != "P"] != failing:
         raise Rejected("two runs differ")
     return Symptom(tuple(failing), files, tuple(second.failures), round(second.duration_s, 3))
 
 
 async def _broken(
-    backend: Backend, package: Package, tree: Mapping[str, bytes], files: list[str], only: list[str]
+    backend: Backend, package: Package, tree: Mapping[str, bytes], files: list[str], only: list[str], timeout_s: float
 ) -> Report:
-    report = await run_fresh(backend, tree, package.paths, files, only=only, timeout_s=BROKEN_S)
+    report = await run_fresh(backend, tree, package.paths, files, only=only, timeout_s=timeout_s)
     if report.timed_out:
         raise Rejected("the tests do not end")
     if not report.complete:
