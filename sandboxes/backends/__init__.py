@@ -51,10 +51,9 @@ async def tools_of(backend: Docker | Bubblewrap, image: str) -> dict[str, str]:
     box = await backend.start(BoxSpec(image=image))
     try:
         for tool in ("sh", "bash", "python3", "pytest", "git"):
-            asked = f"command -v {tool} && {{ {tool} --version 2>&1 | head -n 1; }}"
-            done = await box.exec(["/bin/sh", "-c", asked], timeout_s=30)
-            lines = done.stdout.decode(errors="replace").splitlines()
-            found[tool] = " ".join(lines[:1] if tool == "sh" else lines[:2]) if done.exit_code == 0 else ""
+            path = (await box.exec(["/bin/sh", "-c", f"command -v {tool}"], timeout_s=30)).stdout.decode().strip()
+            said = (await box.exec([tool, "--version"], timeout_s=30)).stdout.decode(errors="replace") if path else ""
+            found[tool] = said.partition("\n")[0] or path
     finally:
         await box.close()
     return found

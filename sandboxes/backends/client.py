@@ -22,6 +22,7 @@ from sandboxes.backends.base import (
     ExecResult,
     SandboxError,
 )
+from sandboxes.backends.trees import Tree, executables
 from sandboxes.deadline import Deadline
 
 GRACE_S = 30.0  # the runner keeps the deadlines; we only notice when it does not
@@ -117,7 +118,9 @@ class RunnerBox:
         """
         self._spec = replace(spec, env={**self._image_env, **spec.env})
         self._lease_end = time.monotonic() + spec.limits.lease_s
-        await self.prepare()
+        await self._ask({"op": "lease", "lease_s": spec.limits.lease_s}, timeout_s=GRACE_S)
+        if spec.files:
+            await self.write(spec.files)
 
     async def exec(
         self,
@@ -180,19 +183,20 @@ class RunnerBox:
 
     async def write(self, files: Mapping[str, bytes]) -> None:
         """Write files below WORKDIR in one message; ValueError for paths that lead out or through links."""
-        names = [(path, len(content)) for path, content in files.items()]
+        executable = executables(files)
+        names = [(path, len(content), path in executable) for path, content in files.items()]
         await self._ask({"op": "write", "files": names}, b"".join(files.values()), timeout_s=FILES_TIMEOUT_S)
 
-    async def snapshot(self) -> dict[str, bytes]:
+    async def snapshot(self) -> Tree:
         """Every regular file below WORKDIR. ValueError where sparse files or links claim more than `workdir_mb`."""
         limit = self._spec.limits.workdir_mb << 20
         reply, content = await self._ask({"op": "snapshot", "limit": limit}, timeout_s=FILES_TIMEOUT_S)
         files: dict[str, bytes] = {}
         start = 0
-        for path, size in reply["files"]:
+        for path, size, _ in reply["files"]:
             files[path] = content[start : start + size]
             start += size
-        return files
+        return Tree(files, executable=frozenset(path for path, _, executable in reply["files"] if executable))
 
     async def close(self) -> None:
         """End the box; when this returns nothing of it is left."""

@@ -177,7 +177,10 @@ def _python(root: Path, pins: Sequence[str]) -> None:
 
 def _inside(root: Path, *command: str) -> None:
     """Run with the folder as `/` and no network."""
-    _run(["unshare", "--net", "chroot", str(root), *command], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
+    _run(
+        ["unshare", "--net", "chroot", str(root), *command],
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
+    )
 
 
 def installed(root: Path) -> dict[str, str]:

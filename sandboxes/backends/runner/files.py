@@ -87,15 +87,15 @@ def read(channel: Channel, path: str, limit: int) -> None:
     channel.reply({"ok": True}, bytes(content))
 
 
-def write(channel: Channel, files: list[tuple[str, int]]) -> None:
-    """Receive files one after another. After the first failure the rest is received and thrown away."""
+def write(channel: Channel, files: list[tuple[str, int, bool]]) -> None:
+    """Receive files (path, size, executable) one after another. After the first failure the rest is received and thrown away."""
     failure: Exception | None = None
-    for path, size in files:
+    for path, size, executable in files:
         pieces = channel.chunks(size)
         if failure is None:
             try:
                 with as_agent():
-                    _put(parts_of(path), pieces)
+                    _put(parts_of(path), pieces, 0o755 if executable else 0o644)
             except (OSError, Refused) as error:
                 failure = error
         for _ in pieces:
@@ -105,7 +105,7 @@ def write(channel: Channel, files: list[tuple[str, int]]) -> None:
     channel.reply({"ok": True})
 
 
-def _put(parts: list[str], pieces: Iterator[bytes]) -> None:
+def _put(parts: list[str], pieces: Iterator[bytes], mode: int) -> None:
     with folder_of(parts, make=True) as folder:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISLNK(os.lstat(parts[-1], dir_fd=folder).st_mode):
@@ -113,6 +113,7 @@ def _put(parts: list[str], pieces: Iterator[bytes]) -> None:
             os.unlink(parts[-1], dir_fd=folder)  # a new file: old rights and hard links are nobody's business
         file = opened(parts[-1], NEW, folder)
     try:
+        os.fchmod(file, mode)
         for piece in pieces:
             view = memoryview(piece)
             while view:
@@ -124,20 +125,21 @@ def _put(parts: list[str], pieces: Iterator[bytes]) -> None:
 def snapshot(channel: Channel, limit: int) -> None:
     """Every regular file. One that a background process cuts while it is read ends in NUL bytes: its size was told before."""
     with as_agent():
-        files: list[tuple[str, int]] = []
+        files: list[tuple[str, int, bool]] = []
         total = 0
-        for path, size in _walk(opened(WORKDIR, FOLDER), ""):
-            files.append((path, size))
+        for path, size, executable in _walk(opened(WORKDIR, FOLDER), ""):
+            files.append((path, size, executable))
             total += size
             if total > limit or len(files) > MAX_FILES:
                 raise Refused(f"the work tree claims more than {limit} bytes or {MAX_FILES} files")
         channel.reply({"ok": True, "files": files, "payload": total})
-        for path, size in files:
+        for path, size, _ in files:
             _send(channel, path, size)
 
 
-def _walk(folder: int, prefix: str) -> Iterator[tuple[str, int]]:
-    """(path, size) of every regular file; links, devices, FIFOs and names that are not UTF-8 are left out. Closes `folder`."""
+def _walk(folder: int, prefix: str) -> Iterator[tuple[str, int, bool]]:
+    """(path, size, executable) of every regular file, and closes `folder`. Links, devices, FIFOs and names that are not UTF-8
+    are left out."""
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -147,7 +149,8 @@ def _walk(folder: int, prefix: str) -> Iterator[tuple[str, int]]:
                 if entry.is_dir(follow_symlinks=False):
                     yield from _walk(opened(entry.name, FOLDER, folder), f"{prefix}{entry.name}/")
                 elif entry.is_file(follow_symlinks=False):
-                    yield prefix + entry.name, entry.stat(follow_symlinks=False).st_size
+                    found_now = entry.stat(follow_symlinks=False)
+                    yield prefix + entry.name, found_now.st_size, bool(found_now.st_mode & stat.S_IXUSR)
     finally:
         os.close(folder)
 

@@ -38,6 +38,9 @@ def serve(channel: Channel, request: dict[str, Any]) -> None:
         say(channel, background.find(request["number"]))
     elif op == "stop":
         say(channel, background.stop(request["number"]))
+    elif op == "lease":
+        channel.lease_end = time.monotonic() + request["lease_s"]
+        channel.reply({"ok": True})
     elif op == "hello":
         channel.lease_end = time.monotonic() + request["lease_s"]
         filter_calls(request["filters"])
