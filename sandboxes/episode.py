@@ -12,8 +12,10 @@ from lakehouse.records import Action, Call, Dispatch, Episode, Evidence, Problem
 from sandboxes.agents import AGENTS, Agent, Endpoint, Sampling
 from sandboxes.agents.base import AgentFailure, Job, ModelUnavailable, Step
 from sandboxes.backends.base import Backend, SandboxError
+from sandboxes.backends.labels import EPISODE, RUN, Labelled
+from sandboxes.backends.trees import TreeStore
 from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable, Session
-from sandboxes.problems.base import Environment, EnvironmentFailure, Fact
+from sandboxes.problems.base import Branching, Environment, EnvironmentFailure, Fact
 from sandboxes.problems.kinds import kind_of
 
 STARTING_S = 300.0  # for room in the gateway, and for weights that are being swapped
@@ -36,6 +38,15 @@ TAXONOMY: tuple[tuple[type[BaseException], Status], ...] = (
 
 
 @dataclass(frozen=True)
+class Trees:
+    """What becomes of the work trees of an episode whose environment has one."""
+
+    store: TreeStore
+    every_step: bool = True  # keep the tree after every tool call; its digest is in the action
+    begin_from: str | None = None  # digest of the tree to begin with, in place of the problem's own
+
+
+@dataclass(frozen=True)
 class Result:
     """What one attempt leaves: rows for the lake."""
 
@@ -55,6 +66,7 @@ async def run_episode(
     deadline_s: float,
     model_name: str,
     model_version: int | None,
+    trees: Trees | None = None,
 ) -> Result:
     """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
 
@@ -62,7 +74,7 @@ async def run_episode(
     session, fetching the calls and grading have deadlines of their own; grading happens if, and only if, the status is
     trainable.
     """
-    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name)
+    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees)
     try:
         await attempt.guard(attempt.begin(), STARTING_S + CLOSING_S)
         if attempt.session is not None:
@@ -86,6 +98,7 @@ class Attempt:
     sampling: Sampling
     deadline_s: float
     model_name: str
+    trees: Trees | None = None
     attempt_id: str = field(default_factory=lambda: f"at-{uuid.uuid4().hex[:16]}")
     started_at: datetime = field(default_factory=now)
     start: float = field(default_factory=time.monotonic)
@@ -122,7 +135,9 @@ class Attempt:
         self.start = time.monotonic()
         self.phase = ("opening the environment", Status.ENV_ERROR)
         kind = kind_of(self.problem.kind)
-        self.environment = await kind.open(self.problem, self.backend)
+        labels = {RUN: self.dispatch.run_id, EPISODE: self.dispatch.episode_id}
+        self.environment = await kind.open(self.problem, Labelled(self.backend, labels))
+        await self.branch()
         self.phase = (f"running agent {self.dispatch.agent}", Status.AGENT_ERROR)
         agent = _agent(self.dispatch.agent)
         job = Job(
@@ -132,9 +147,27 @@ class Attempt:
             plan=kind.expert(self.problem) if agent.follows_plan else (),
             deadline=self.start + self.deadline_s - min(MARGIN_S, self.deadline_s / 10),
             steps=self.steps,
+            keep=self.keep if self.trees is not None and self.trees.every_step else None,
         )
         ending = await agent.run(job)
         self.status, self.error = ending.status, ending.note
+
+    async def branch(self) -> None:
+        """Begin with a tree that was kept, where one is asked for. The grader judges against the problem's own."""
+        digest = self.trees.begin_from if self.trees is not None else None
+        if self.trees is None or digest is None:
+            return
+        world: object = self.environment
+        if not isinstance(world, Branching):
+            raise EnvironmentFailure(f"an episode of the kind {self.problem.kind} has no work tree to begin from")
+        world.tree = await asyncio.to_thread(self.trees.store.get, digest)
+
+    async def keep(self) -> str | None:
+        """The digest under which the work tree is kept as it is now; None where there is none."""
+        world: object = self.environment
+        if self.trees is None or not isinstance(world, Branching):
+            return None
+        return await asyncio.to_thread(self.trees.store.put, world.tree)
 
     async def fetch(self) -> None:
         """End the session and read what the gateway recorded, whatever the status."""
@@ -179,6 +212,7 @@ class Attempt:
                 is_error=step.observation.is_error,
                 duration_s=step.duration_s,
                 started_at=step.started_at,
+                tree=step.tree,
             )
             for index, step in enumerate(self.steps)
         ]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -48,6 +48,7 @@ class Step:
     observation: Observation
     duration_s: float
     started_at: datetime
+    tree: str | None = None  # digest of the work tree after it, where it is kept
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Job:
     plan: Sequence[ToolCall]  # the oracle's tool calls, for an agent that follows a plan; else empty
     deadline: float  # on the monotonic clock, in seconds
     steps: list[Step] = field(default_factory=list)
+    keep: Callable[[], Awaitable[str | None]] | None = None  # keeps the work tree as it is now; its digest
 
     async def act(self, tool: str, arguments: str, completion_id: str | None) -> Observation:
         """Make one tool call, whatever the model wrote, and keep it."""
@@ -77,7 +79,9 @@ class Job:
             seen = Observation("The arguments are not a JSON object.", is_error=True)
         else:
             seen = await self.environment.call(tool, parsed)
-        self.steps.append(Step(completion_id, tool, arguments, seen, time.monotonic() - start, started_at))
+        seconds = time.monotonic() - start
+        tree = None if self.keep is None else await self.keep()
+        self.steps.append(Step(completion_id, tool, arguments, seen, seconds, started_at, tree))
         return seen
 
 

@@ -1,6 +1,7 @@
 """Boxes without a daemon: bubblewrap with a system-call filter, the runner as PID 1 inside, a control group around it."""
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -48,7 +49,12 @@ class Bubblewrap:
         try:
             with seccomp.handed_over() as calls:
                 command = ("/bin/sh", "-c", JOIN, "box", *group.procs, "--", *_command(root, spec, calls))
-                process = await piped.start(command, {"PATH": PATH}, limit=LINE_LIMIT, keep=[calls])
+                process = await piped.start(
+                    command,
+                    {"PATH": PATH, "LAKELOOP_BOX": json.dumps(dict(spec.labels))},
+                    limit=LINE_LIMIT,
+                    keep=[calls],
+                )
             box = _box(process, group, spec)
         except BaseException as error:  # also where the start is cancelled: the group would stay until its lease ends
             await group.remove()

@@ -30,6 +30,11 @@ class Tree(dict[str, bytes]):
         super().__init__(content)
         self.executable = executable
 
+    @classmethod
+    def of(cls, tree: Mapping[str, bytes]) -> "Tree":
+        """A copy."""
+        return cls(tree, executable=executables(tree))
+
 
 def executables(tree: Mapping[str, bytes]) -> frozenset[str]:
     """Paths of a tree that are executable; of a plain mapping none."""

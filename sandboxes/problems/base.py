@@ -75,6 +75,13 @@ class Listener(Protocol):
         ...
 
 
+@runtime_checkable
+class Branching(Protocol):
+    """An environment whose state is a work tree, path -> content: it can be kept, and begun from."""
+
+    tree: Mapping[str, bytes]
+
+
 class Kind(Protocol):
     """A kind of problem. Each package of a kind ships one as `KIND`."""
 
