@@ -132,6 +132,16 @@ class Journal:
     async def open_sessions(self) -> list[SessionRow]:
         return await self._select(SessionRow, "sessions", "state = 'open' order by n")
 
+    async def closed_sessions(self, after: int, limit: int) -> list[tuple[SessionRow, int]]:
+        """Sessions that have ended or are sealed, and not pruned, with how many rewards each has; in order of number."""
+        names = [field.name for field in fields(SessionRow)]
+        query = f"""
+            select {", ".join(names)}, (select count(*) from rewards where rewards.session_id = sessions.session_id)
+            from sessions where state in ('ended', 'sealed') and pruned_at is null and n > ? order by n limit ?
+        """  # noqa: S608 - names are ours
+        rows = await self._run(lambda db: db.execute(query, (after, limit)).fetchall())
+        return [(SessionRow(**dict(zip(names, row[:-1], strict=True))), int(row[-1])) for row in rows]
+
     async def session(self, session_id: str) -> SessionRow | None:
         found = await self._select(SessionRow, "sessions", "session_id = ?", session_id)
         return found[0] if found else None
