@@ -124,6 +124,12 @@ def import_problems(
         str, typer.Option(help="Without training among them, nothing is trained on.")
     ] = "training,evaluation",
     image: Annotated[str | None, typer.Option(help="Image of the boxes, for a form that needs one of its own.")] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="What search-r1 rows search: a corpus by name, or a file of passages.")
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave bad rows out instead of refusing the file.")
+    ] = False,
     sample: Annotated[
         int | None, typer.Option(min=0, help="Run the gates on so many only, and trust the rest.")
     ] = None,
@@ -137,7 +143,8 @@ def import_problems(
     from sandboxes.problems.imports import read, terms
 
     allowed = [use.strip() for use in uses.split(",") if use.strip()]
-    found = read(form, path, terms(name=name, split=split, licence=licence, allowed_uses=allowed, image=image))
+    own = {"image": image, "corpus": corpus, "skip_bad": skip_bad}
+    found = read(form, path, terms(name=name, split=split, licence=licence, allowed_uses=allowed, **own))
     if sample is None:
         found = _gated(found, backend)
     elif not _all_passed(_gated(_spread(found, sample), backend)):

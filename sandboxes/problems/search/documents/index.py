@@ -80,12 +80,14 @@ def _build(folder: Path, documents: Iterable[Sequence[str]]) -> None:
     beside = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=folder.parent))
     try:
         writer = tantivy.Index(_schema(), path=str(beside)).writer(HEAP_BYTES, num_threads=1)
-        for identity, terms in enumerate(documents):
-            document = tantivy.Document(terms=" ".join(terms))
-            document.add_unsigned("id", identity)
-            writer.add_document(document)
-        writer.commit()
-        writer.wait_merging_threads()
+        try:
+            for identity, terms in enumerate(documents):
+                document = tantivy.Document(terms=" ".join(terms))
+                document.add_unsigned("id", identity)
+                writer.add_document(document)
+            writer.commit()
+        finally:
+            writer.wait_merging_threads()  # its threads write into the folder until here
         beside.rename(folder)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)

@@ -26,7 +26,7 @@ EVAL_SHARE = 0.3  # of the entities
 EVAL_OF_PROBLEMS = 1 / 3
 QUESTION_CHARS = 240
 ANSWER_CHARS = 60
-GUESSABLE_SHARE = 0.1  # an answer that more entities than this share is no evidence of a search
+GUESSABLE_SHARE = 0.03  # an answer that more entities than this share is no evidence of a search
 TARGET_SHARE = 0.01  # of the problems, at most, whose answers stand in one document: what all depend on is soon known
 
 

@@ -33,7 +33,9 @@ def named(name: str) -> Corpus:
         if path.name.rpartition("-")[0] == name:
             return _load(path)
     names = sorted({*shipped.SIZES, *(path.name.rpartition("-")[0] for path in held)})
-    raise NoSuchCorpus(f"no corpus is called {name!r}; there are {', '.join(names)}: import it with --corpus FILE")
+    raise NoSuchCorpus(
+        f"no corpus is called {name!r}; there are {', '.join(names)}, and files of passages (.jsonl, .json, .parquet)"
+    )
 
 
 def save(corpus: Corpus) -> Path:

@@ -97,7 +97,10 @@ class World:
         if not found:
             return Observation("Nothing found.")
         asked = terms(query)
-        lines = (f"{rank}. {d.title}: {_line(best_line(d.text, asked))}" for rank, d in enumerate(found, start=1))
+        nearest = (best_line(d.text, set(asked).difference(terms(d.title)) or asked) for d in found)
+        lines = (
+            f"{rank}. {d.title}: {_line(line)}" for rank, (d, line) in enumerate(zip(found, nearest, strict=True), 1)
+        )
         return Observation(escape("\n".join(lines)))
 
     def _open(self, title: str, page: int) -> Observation:
