@@ -52,6 +52,11 @@ class SweEnvironment:
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return text.TOOLS
 
+    @property
+    def image(self) -> str | None:
+        """What its boxes run on; None: the standard image."""
+        return self._spec.layout.image
+
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         wrong = _wrong(name, arguments)
         if wrong:
