@@ -200,7 +200,7 @@ class Attempt:
             raise AgentFailure("it ended well and never called the model: does it use {base_url} and {api_key}?")
         last = self.calls[-1]
         if last.status == Status.INFRA_ERROR:
-            raise ModelUnavailable(f"its last call failed: {last.error}")
+            raise ModelUnavailable(f"its last model call, {last.call_id}, ended as {last.status}")
 
     async def grade(self) -> None:
         """Measure the outcome; facts are there in full or not at all."""
