@@ -7,6 +7,7 @@ from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
 from sandboxes.problems.base import Environment, Fact, ToolCall
 from sandboxes.problems.swe.env import SweEnvironment
+from sandboxes.problems.swe.grade import solved
 from sandboxes.problems.swe.spec import read_spec
 
 
@@ -26,7 +27,7 @@ class SweKind:
         return [*(ToolCall("edit", edit.arguments(spec.shown)) for edit in spec.repair), ToolCall("submit")]
 
     def solved(self, facts: Sequence[Fact]) -> bool:
-        return any(fact.name == "tests" and fact.value["resolved"] is True for fact in facts)
+        return solved(facts)
 
 
 KIND = SweKind()
