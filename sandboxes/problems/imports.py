@@ -1,16 +1,21 @@
 """Problems in the forms that others keep them in, by the form's name."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from lakehouse.records import Problem
-from sandboxes.problems import python
+from sandboxes.problems import external, python, search
 from sandboxes.problems.foreign import BadRow, Terms
 
-FORMATS: dict[str, Callable[[Path, Terms], list[Problem]]] = {"gsm8k": python.rows.problems}
+FORMATS: dict[str, Callable[[Path, Terms], list[Problem]]] = {
+    "external": external.rows.problems,
+    "gsm8k": python.rows.problems,
+    **{form: partial(search.imports.problems, form) for form in search.formats.FORMATS},
+}
 
 
 def read(form: str, path: Path, terms: Terms) -> list[Problem]:
