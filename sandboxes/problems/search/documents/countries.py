@@ -109,19 +109,22 @@ def _neighbours(countries: Entities, named: Mapping[str, list[tuple[str, str]]])
         around = list(neighbours(fields.get(BORDERS, "")))
         if not 1 < len(around) <= MOST_COMPARED or not all(name in countries for name in around):
             continue
-        for trait, phrase, winner in _winners(countries, around):
-            for bridge in named[country]:
+        for turn, (trait, phrase, winner) in enumerate(_winners(countries, around)):
+            for bridge in named[country][turn % 5 :][:1]:  # one way of naming the country each: there are plenty
                 for field in _fields(countries, winner, trait):
                     yield Draft(
                         template=f"neighbours/{trait.lower()}",
                         question=f"Of the neighbours of {_whose(bridge)}, one {phrase}. What is its {field.lower()}?",
                         queries=((_query(bridge), country),),
                         reads=(
-                            (country, bridge[0]), (country, BORDERS), *((name, trait) for name in around), (winner, field),
+                            (country, bridge[0]),
+                            (country, BORDERS),
+                            *((name, trait) for name in around),
+                            (winner, field),
                         ),
                         subjects=(country, winner),
                         compared=True,
-                    )  # fmt: skip
+                    )
 
 
 def _threes(countries: Entities, named: Mapping[str, list[tuple[str, str]]]) -> Iterator[Draft]:

@@ -1,6 +1,6 @@
 """Question sets of the field, row by row: HotpotQA (arXiv 1809.09600), MuSiQue (arXiv 2108.00573), Search-R1 (arXiv 2503.09516).
 
-A reader makes a `Question` of a row or raises ValueError, which says what is wrong with it.
+A reader makes a `Question` of a row or raises Unfit, which says what is wrong with it.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandboxes.problems.search.documents.corpus import Document
+
+
+class Unfit(ValueError):
+    """A row that is no question. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ def hotpotqa(row: Mapping[str, Any]) -> Question:
     wanted = list(dict.fromkeys(titles))
     support = [next((p for p in passages if p.title == title), None) for title in wanted]
     if None in support:
-        raise ValueError("a supporting fact names a document that is not in the context")
+        raise Unfit("a supporting fact names a document that is not in the context")
     return Question(
         key=str(row.get("_id") or row.get("id") or ""),
         question=_text(row.get("question"), "question"),
@@ -58,7 +62,7 @@ def hotpotqa(row: Mapping[str, Any]) -> Question:
 def musique(row: Mapping[str, Any]) -> Question:
     """Answerable rows; the hops are those of the question's decomposition."""
     if row.get("answerable") is False:
-        raise ValueError("the row is marked as not answerable")
+        raise Unfit("the row is marked as not answerable")
     paragraphs = _need(row, "paragraphs")
     passages = [
         Document(_text(p.get("title"), "title"), _text(p.get("paragraph_text"), "paragraph_text")) for p in paragraphs
@@ -83,7 +87,7 @@ def search_r1(row: Mapping[str, Any]) -> Question:
     answers = row.get("golden_answers") or target or ()
     answers = [answers] if isinstance(answers, str) else list(answers)
     if not answers:
-        raise ValueError("the row has no 'golden_answers'")
+        raise Unfit("the row has no 'golden_answers'")
     return Question(
         key=str(row.get("id") or ""),
         question=_text(row.get("question"), "question"),
@@ -108,11 +112,11 @@ def passage(row: Mapping[str, Any]) -> Document:
 
 def _need(row: Mapping[str, Any], name: str) -> Any:
     if not row.get(name):
-        raise ValueError(f"the row has no {name!r}; it has {', '.join(sorted(map(str, row)))}")
+        raise Unfit(f"the row has no {name!r}; it has {', '.join(sorted(map(str, row)))}")
     return row[name]
 
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name!r} is not a text")
+        raise Unfit(f"{name!r} is not a text")
     return value.strip()

@@ -11,7 +11,7 @@ from sandboxes.problems.search.answers import type_of
 from sandboxes.problems.search.corpus import words
 from sandboxes.problems.search.documents import shipped, store
 from sandboxes.problems.search.documents.corpus import Corpus, Document
-from sandboxes.problems.search.documents.formats import FORMATS, Question
+from sandboxes.problems.search.documents.formats import FORMATS, Question, Unfit
 from sandboxes.problems.search.documents.formats import passage as read_passage
 from sandboxes.problems.search.documents.prove import Step, mentions
 from sandboxes.problems.search.documents.world import Spec, World
@@ -42,13 +42,13 @@ def problems(form: str, path: Path, terms: Terms) -> list[Problem]:
         try:
             problem = _problem(question, corpus, titles, terms)
             if problem.problem_id in found:
-                raise ValueError("an earlier row has the same id or question")
+                raise Unfit("an earlier row has the same id or question")
             found[problem.problem_id] = problem
-        except ValueError as error:
+        except Unfit as error:
             bad.append(Row(number, None, str(error)))
     if bad and not (terms.skip_bad and found):
         raise BadRow(_told(path, form, bad))
-    for row in bad:
+    for row in sorted(bad, key=lambda row: row.number):
         log.warning("%s, row %d left out: %s", path.name, row.number, row.wrong)
     store.save(corpus)
     return list(found.values())
@@ -64,8 +64,8 @@ def _questions(form: str, path: Path) -> tuple[dict[int, Question], list[Row]]:
         try:
             found[row.number] = FORMATS[form].read(row.value)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            plain = type(error) is ValueError
-            bad.append(Row(row.number, None, str(error) if plain else f"not a row of this form: {error!r}"))
+            reason = str(error) if isinstance(error, Unfit) else f"not a row of this form: {error!r}"
+            bad.append(Row(row.number, None, reason))
     return found, bad
 
 
@@ -103,9 +103,9 @@ def _named(corpus: str, terms: Terms) -> Corpus:
     for row in rows(path):
         try:
             if row.value is None:
-                raise ValueError(row.wrong)
+                raise Unfit(row.wrong)
             passages.append(read_passage(row.value))
-        except ValueError as error:
+        except Unfit as error:
             raise BadRow(f"{path.name}, row {row.number}: {error}") from error
     if not passages:
         raise BadRow(f"{path.name} holds no passages")
@@ -113,7 +113,7 @@ def _named(corpus: str, terms: Terms) -> Corpus:
 
 
 def _problem(question: Question, corpus: Corpus, titles: Mapping[Document, str], terms: Terms) -> Problem:
-    """The question as a problem; ValueError where its answer is not to be had, or where a gate fails."""
+    """The question as a problem; Unfit where its answer is not to be had, or where a gate fails."""
     support = _with_answer_last(question, titles)
     answer = question.answers[0]
     spec = Spec(
@@ -129,7 +129,7 @@ def _problem(question: Question, corpus: Corpus, titles: Mapping[Document, str],
     world = World(spec, corpus)
     failed = [tool for tool, arguments in spec.path if world.call(tool, arguments).is_error]
     if failed or not solved(world.facts()):
-        raise ValueError(f"its own answer {answer!r} does not earn full marks")
+        raise Unfit(f"its own answer {answer!r} does not earn full marks")
     key = "-".join(words(question.key))[:48]
     return Problem(
         problem_id=f"search/{terms.name}/{key or digest(question.question)[:12]}",
@@ -149,12 +149,12 @@ def _problem(question: Question, corpus: Corpus, titles: Mapping[Document, str],
 
 
 def _with_answer_last(question: Question, titles: Mapping[Document, str]) -> list[str]:
-    """The titles to read, the one with the answer last. ValueError where none of them has it."""
+    """The titles to read, the one with the answer last. Unfit where none of them has it."""
     if not question.support or YES_NO & {answer.lower() for answer in question.answers}:
         return [titles[passage] for passage in question.support]
     holding = [p for p in question.support if any(mentions(f"{p.title} {p.text}", a) for a in question.answers)]
     if not holding:
-        raise ValueError("its answer stands in none of its supporting documents")
+        raise Unfit("its answer stands in none of its supporting documents")
     last = holding[-1]
     return [*(titles[passage] for passage in question.support if passage != last), titles[last]]
 

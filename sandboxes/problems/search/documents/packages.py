@@ -7,7 +7,7 @@ from sandboxes.problems.search.documents.prove import Draft, Entities
 from sandboxes.problems.search.drafts import only
 
 TARGETS = ("Installed size", "Version", "Maintainer", "Source", "Description")
-SELECTORS = {"Section": "is of section", "Maintainer": "is maintained by"}
+SELECTORS = {"Section": "is in section", "Maintainer": "is maintained by"}
 MOST_READ = 5  # dependencies that a question may have looked at
 DESCRIPTION_CHARS = 70
 
@@ -78,7 +78,7 @@ def _opened(known: Known, package: str, field: str, chosen: str) -> tuple[tuple[
 
 
 def _selected(known: Known) -> Iterator[Draft]:
-    """ "Of the packages that P depends on, one is of section libs. What is its version?" """
+    """ "Of the packages that P depends on, one is in section libs. What is its version?" """
     for package in known.packages:
         for field, value, chosen in _selection(known, package):
             for called, query in known.names(package):
@@ -86,7 +86,7 @@ def _selected(known: Known) -> Iterator[Draft]:
                     yield Draft(
                         template=f"selected/{field.lower()}",
                         question=f"Of the packages that {called} depends on, one {SELECTORS[field]} {value}. "
-                        f"What is its {target.lower()}?",
+                        f"What is its {asked(target)}?",
                         queries=((query, package),),
                         reads=((package, "Depends"), *_opened(known, package, field, chosen), (chosen, target)),
                         subjects=(package, chosen),
@@ -108,7 +108,7 @@ def _compared(known: Known) -> Iterator[Draft]:
                     yield Draft(
                         template=f"compared/{trait}",
                         question=f"Of the packages that {called} depends on, which has the {trait} installed size? "
-                        f"Give its {target.lower()}.",
+                        f"Give its {asked(target)}.",
                         queries=((query, package),),
                         reads=(
                             (package, "Depends"),
@@ -130,7 +130,7 @@ def _chains(known: Known) -> Iterator[Draft]:
                         yield Draft(
                             template=f"chain/{field.lower()}",
                             question=f"Of the packages that {called} depends on, one {SELECTORS[field]} {value}. "
-                            f"It depends on one package only. What is the {target.lower()} of that one?",
+                            f"It depends on one package only. What is the {asked(target)} of that one?",
                             queries=((query, package),),
                             reads=(
                                 (package, "Depends"), *_opened(known, package, field, middle),
@@ -151,11 +151,16 @@ def _reverse(known: Known) -> Iterator[Draft]:
                 yield Draft(
                     template=f"reverse/{field.lower()}",
                     question=f"In this collection one package only depends on {package}. Of its other dependencies, one "
-                    f"{SELECTORS[field]} {value}. What is its {target.lower()}?",
+                    f"{SELECTORS[field]} {value}. What is its {asked(target)}?",
                     queries=((f"depends {package}", above),),
                     reads=((above, "Depends"), *_opened(known, above, field, chosen), (chosen, target)),
                     subjects=(above, chosen, package),
                 )
+
+
+def asked(field: str) -> str:
+    """A field as a question has it."""
+    return "source package" if field == "Source" else field.lower()
 
 
 def kilobytes(text: str) -> float:

@@ -27,7 +27,8 @@ EVAL_OF_PROBLEMS = 1 / 3
 QUESTION_CHARS = 240
 ANSWER_CHARS = 60
 GUESSABLE_SHARE = 0.03  # an answer that more entities than this share is no evidence of a search
-TARGET_SHARE = 0.01  # of the problems, at most, whose answers stand in one document: what all depend on is soon known
+LEAST_OF_TARGET = 3
+TARGET_SHARE = 0.02  # of the problems, at most, whose answers stand in one document: what all depend on is soon known
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def generate(
     `forms` gives the accepted forms of a field's text. Entities of one `group` (the packages of one source) stay on one side
     of the split. A family that runs out leaves its share to the others.
     """
-    prover = Prover(corpus, entities, forms, group, most_of_target=max(1, round(size * TARGET_SHARE)))
+    prover = Prover(corpus, entities, forms, group, most_of_target=max(LEAST_OF_TARGET, round(size * TARGET_SHARE)))
     held = round(size * EVAL_OF_PROBLEMS)
     pool = [_shuffled(family, seed) for family in drafts.values()]
     found: list[Problem] = []
@@ -120,7 +121,9 @@ class Prover:
         self.entities = entities
         self._forms = forms
         self._group = group
-        self._holders = Counter((name, text) for fields in entities.values() for name, text in fields.items())
+        self._holders = Counter(
+            (name, form) for fields in entities.values() for name, text in fields.items() for form in forms(text)[:1]
+        )
 
     def proved(self, split: str, drafts: Iterable[Draft]) -> Iterator[Problem]:
         """Problems whose subjects all belong to the split."""
@@ -144,7 +147,7 @@ class Prover:
             hops=draft.hops,
             answer_type=answer_type(field, forms[0]),
             accepted=forms,
-            support=list(dict.fromkeys(read for read, _ in draft.reads)),
+            support=[*dict.fromkeys(read for read, _ in draft.reads if read != entity), entity],
             path=path,
         )
         if solved(World(spec, self.corpus).facts()) or not self._oracle_passes(draft, spec):
@@ -159,7 +162,7 @@ class Prover:
             and self._targets[entity] < self._most_of_target
             and len(draft.question) <= QUESTION_CHARS
             and 0 < min(map(len, forms)) <= max(map(len, forms)) <= ANSWER_CHARS
-            and self._holders[field, self.entities[entity][field]] <= max(1, GUESSABLE_SHARE * len(self.entities))
+            and self._holders[field, forms[0]] <= max(1, GUESSABLE_SHARE * len(self.entities))
             and not any(mentions(draft.question, phrase) for phrase in (*forms, entity))
         )
 
