@@ -4,14 +4,15 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lakehouse.records import Problem
 from sandboxes.problems.base import EnvironmentFailure
-from sandboxes.problems.swe import mutate
-from sandboxes.problems.swe.packages import PACKAGES, Package
-from sandboxes.problems.swe.sources import pristine
+from sandboxes.problems.swe import mutate, repositories
+from sandboxes.problems.swe.packages import Package
+from sandboxes.problems.swe.sources import layout, pristine
 
 DATA = Path(__file__).with_name("data")
 
@@ -66,6 +67,8 @@ class Spec(_Model):
     fail_to_pass: tuple[str, ...]
     duration_s: float  # of a validated grading
     also: tuple[Bug, ...] = ()  # further bugs, on other lines
+    commands: tuple[str, ...] = ()  # what the oracle runs first: files that the repair adds or removes
+    metadata: dict[str, Any] = {}  # what an imported problem said besides
 
     def dump(self) -> str:
         """As JSON, without what is absent: a new field gives no problem a new edition."""
@@ -78,9 +81,8 @@ class Spec(_Model):
 
     @property
     def layout(self) -> Package:
-        if self.package not in PACKAGES:
-            raise EnvironmentFailure(f"{self.package} is not among the known packages: rebuild the problem set")
-        return PACKAGES[self.package]
+        """Where code and tests lie; EnvironmentFailure where the package is not known."""
+        return layout(self.package, self.tests_version)
 
     @property
     def pass_to_pass(self) -> tuple[str, ...]:
@@ -122,29 +124,34 @@ def read_spec(problem: Problem) -> Spec:
 
 
 @lru_cache(maxsize=1)
-def _known() -> dict[str, dict[str, list[str]]]:
+def _shipped() -> dict[str, dict[str, list[str]]]:
     path = DATA / "nodes.json"
     known: dict[str, dict[str, list[str]]] = json.loads(path.read_text()) if path.is_file() else {}
     return known
 
 
+def _known(package: str, version: str) -> dict[str, list[str]] | None:
+    """Test file -> names of its tests: shipped, else as first validated on this machine."""
+    return _shipped().get(f"{package}=={version}") or repositories.tests_of(package, version)
+
+
 def learn(package: str, version: str, tests: Mapping[str, Sequence[str]]) -> None:
-    """Take note of a release that was just validated: test file -> ids of its tests."""
-    _known()[f"{package}=={version}"] = {
-        file: [node.removeprefix(f"{file}::") for node in ids] for file, ids in tests.items()
-    }
+    """Take note of a release that was just validated (test file -> ids of its tests), unless it is known already."""
+    if _known(package, version) is None:
+        names = {file: [node.removeprefix(f"{file}::") for node in ids] for file, ids in tests.items()}
+        repositories.remember_tests(package, version, names)
 
 
 def write_known(path: Path, releases: Collection[tuple[str, str]]) -> None:
     """Write what is known about these releases, one line each, as the shipped file has it."""
-    wanted = {f"{package}=={version}" for package, version in releases}
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(_known().items()) if key in wanted]
+    known = {f"{package}=={version}": _known(package, version) for package, version in releases}
+    lines = [f"{json.dumps(key)}: {json.dumps(known[key])}" for key in sorted(known)]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def nodes(package: str, version: str) -> dict[str, list[str]]:
     """Test file -> ids of its tests that passed in every validation of the repaired source."""
-    release = _known().get(f"{package}=={version}")
+    release = _known(package, version)
     if release is None:
-        raise EnvironmentFailure(f"the tests of {package} {version} were never validated: build the problem set")
+        raise EnvironmentFailure(f"the tests of {package} {version} were never validated here: build or import again")
     return {file: [f"{file}::{name}" for name in names] for file, names in release.items()}

@@ -110,8 +110,8 @@ _TIGHT = ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant
 def _slice(node: ast.Slice, at: Places) -> Iterator[Site]:
     if node.step is not None or node.lineno != node.end_lineno:
         return
-    for bound in filter(None, (node.lower, node.upper)):
-        yield from at.span(bound, "", "slice")
+    for end in filter(None, (node.lower, node.upper)):
+        yield from at.span(end, "", "slice")
     bound = node.lower or node.upper
     if bound is not None and (node.lower is None or node.upper is None):
         text = at.source(bound)
