@@ -44,6 +44,11 @@ class Home:
         return self.root / "cache"
 
     @property
+    def trees(self) -> Path:
+        """Work trees of episodes, by content."""
+        return self.root / "trees"
+
+    @property
     def gateway(self) -> Path:
         """The gateway's journal."""
         return self.root / "gateway"

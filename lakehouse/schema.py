@@ -104,7 +104,7 @@ TABLES: dict[str, Table] = {
             "one row per tool call",
             ("episode_id", "attempt_id", "action_index"),
             (),
-            _ATTEMPT | _each(PSEUDONYM, "call_id") | _each(CONTENT, "arguments", "observation"),
+            _ATTEMPT | _each(PSEUDONYM, "call_id", "tree") | _each(CONTENT, "arguments", "observation"),
         ),
         Table(
             "evidence",

@@ -7,14 +7,18 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from lakehouse.records import Action, Call, Dispatch, Episode, Evidence, Problem, Status, dumps, now
-from sandboxes.agents import AGENTS, Agent, Endpoint, Sampling
+from sandboxes.agents import Agent, DefinitionError, Endpoint, Sampling, find
 from sandboxes.agents.base import AgentFailure, Job, ModelUnavailable, Step
 from sandboxes.backends.base import Backend, SandboxError
+from sandboxes.backends.labels import EPISODE, RUN, Labelled
+from sandboxes.backends.trees import TreeStore
 from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable, Session
-from sandboxes.problems.base import Environment, EnvironmentFailure, Fact
+from sandboxes.problems.base import Branching, Environment, EnvironmentFailure, Fact
 from sandboxes.problems.kinds import kind_of
+from sandboxes.programs import boxed
 
 STARTING_S = 300.0  # for room in the gateway, and for weights that are being swapped
 FETCHING_S = 60.0
@@ -32,7 +36,17 @@ TAXONOMY: tuple[tuple[type[BaseException], Status], ...] = (
     (GatewayRefused, Status.INFRA_ERROR),
     (OSError, Status.INFRA_ERROR),
     (AgentFailure, Status.AGENT_ERROR),
+    (DefinitionError, Status.AGENT_ERROR),
 )
+
+
+@dataclass(frozen=True)
+class Trees:
+    """What becomes of the work trees of an episode whose environment has one."""
+
+    store: TreeStore
+    every_step: bool = True  # keep the tree after every tool call; its digest is in the action
+    begin_from: str | None = None  # digest of the tree to begin with, in place of the problem's own
 
 
 @dataclass(frozen=True)
@@ -55,14 +69,17 @@ async def run_episode(
     deadline_s: float,
     model_name: str,
     model_version: int | None,
+    trees: Trees | None = None,
+    agent: Agent | None = None,
+    door: Path | None = None,
 ) -> Result:
     """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
 
     The agent has `deadline_s` seconds for everything from opening the environment to its last action. Starting the
     session, fetching the calls and grading have deadlines of their own; grading happens if, and only if, the status is
-    trainable.
+    trainable. `agent`: None is the one that the dispatch names. `door`: the gateway's socket for programs in boxes.
     """
-    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name)
+    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees, agent, door)
     try:
         await attempt.guard(attempt.begin(), STARTING_S + CLOSING_S)
         if attempt.session is not None:
@@ -86,6 +103,9 @@ class Attempt:
     sampling: Sampling
     deadline_s: float
     model_name: str
+    trees: Trees | None = None
+    agent: Agent | None = None
+    door: Path | None = None
     attempt_id: str = field(default_factory=lambda: f"at-{uuid.uuid4().hex[:16]}")
     started_at: datetime = field(default_factory=now)
     start: float = field(default_factory=time.monotonic)
@@ -95,6 +115,7 @@ class Attempt:
     environment: Environment | None = None
     session: Session | None = None
     ended: bool = False  # the session
+    by_model: bool = False  # see `Ending`
     steps: list[Step] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     facts: Sequence[Fact] = ()
@@ -122,19 +143,42 @@ class Attempt:
         self.start = time.monotonic()
         self.phase = ("opening the environment", Status.ENV_ERROR)
         kind = kind_of(self.problem.kind)
-        self.environment = await kind.open(self.problem, self.backend)
+        labels = {RUN: self.dispatch.run_id, EPISODE: self.dispatch.episode_id}
+        backend = Labelled(self.backend, labels)
+        self.environment = await kind.open(self.problem, backend)
+        await self.branch()
         self.phase = (f"running agent {self.dispatch.agent}", Status.AGENT_ERROR)
-        agent = _agent(self.dispatch.agent)
+        agent = self.agent or find(self.dispatch.agent)
         job = Job(
             environment=self.environment,
             endpoint=Endpoint(self.gateway.openai_base_url, session.api_key, self.model_name),
             sampling=self.sampling,
             plan=kind.expert(self.problem) if agent.follows_plan else (),
             deadline=self.start + self.deadline_s - min(MARGIN_S, self.deadline_s / 10),
+            statement=self.problem.prompt,
+            programs=boxed(self.environment, backend, self.door),
             steps=self.steps,
+            keep=self.keep if self.trees is not None and self.trees.every_step else None,
         )
         ending = await agent.run(job)
-        self.status, self.error = ending.status, ending.note
+        self.status, self.error, self.by_model = ending.status, ending.note, ending.by_model
+
+    async def branch(self) -> None:
+        """Begin with a tree that was kept, where one is asked for. The grader judges against the problem's own."""
+        digest = self.trees.begin_from if self.trees is not None else None
+        if self.trees is None or digest is None:
+            return
+        world: object = self.environment
+        if not isinstance(world, Branching):
+            raise EnvironmentFailure(f"an episode of the kind {self.problem.kind} has no work tree to begin from")
+        world.tree = await asyncio.to_thread(self.trees.store.get, digest)
+
+    async def keep(self) -> str | None:
+        """The digest under which the work tree is kept as it is now; None where there is none."""
+        world: object = self.environment
+        if self.trees is None or not isinstance(world, Branching):
+            return None
+        return await asyncio.to_thread(self.trees.store.put, world.tree)
 
     async def fetch(self) -> None:
         """End the session and read what the gateway recorded, whatever the status."""
@@ -146,6 +190,17 @@ class Attempt:
         self.calls = await self.gateway.calls(
             self.session.session_id, episode_id=self.dispatch.episode_id, attempt_id=self.attempt_id
         )
+        if self.by_model:
+            self._check_calls()
+
+    def _check_calls(self) -> None:
+        """A program's exit status says little: one that never reached the model, or lost it, has no outcome to judge."""
+        self.phase = (f"running agent {self.dispatch.agent}", Status.AGENT_ERROR)
+        if not self.calls:
+            raise AgentFailure("it ended well and never called the model: does it use {base_url} and {api_key}?")
+        last = self.calls[-1]
+        if last.status == Status.INFRA_ERROR:
+            raise ModelUnavailable(f"its last model call, {last.call_id}, ended as {last.status}")
 
     async def grade(self) -> None:
         """Measure the outcome; facts are there in full or not at all."""
@@ -179,6 +234,7 @@ class Attempt:
                 is_error=step.observation.is_error,
                 duration_s=step.duration_s,
                 started_at=step.started_at,
+                tree=step.tree,
             )
             for index, step in enumerate(self.steps)
         ]
@@ -216,9 +272,3 @@ class Attempt:
             ended_at=now(),
             problem_edition=self.problem.edition,
         )
-
-
-def _agent(name: str) -> Agent:
-    if name not in AGENTS:
-        raise AgentFailure(f"no agent is called {name!r}; there are {', '.join(sorted(AGENTS))}")
-    return AGENTS[name]

@@ -1,4 +1,4 @@
-"""Maintain: the Prefect tasks that keep the lake in shape and the machine free of what killed runs left."""
+"""Maintain: the Prefect tasks that keep the lake in shape, and the journal and the store of work trees bounded."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.write import Compacted, Writer
-from sandboxes import backends
+from sandboxes.backends.trees import TreeStore
 from sandboxes.gateway.client import GatewayUnavailable
 from tasks.stack.gateway import gateway_client
 
@@ -27,11 +27,11 @@ def compact() -> list[Compacted]:
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
-def reap() -> dict[str, int]:
-    """Remove boxes past their lease from this machine; how many of each backend."""
-    removed = backends.reap()
-    print(f"boxes past their lease removed: {removed or 'no backend here'}")
-    return removed
+def prune_trees() -> int:
+    """Delete work trees that no episode has recorded for a month; how many."""
+    gone = TreeStore().prune()
+    print(f"work trees pruned: {gone.trees} trees, {gone.files} files, {gone.bytes / 1e6:.1f} MB")
+    return gone.trees
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)

@@ -15,13 +15,15 @@ console = Console()
 
 FLOWS = {
     "collect": "Roll out episodes and land them in the lake.",
+    "ingest": "Land what outside applications played through the gateway.",
     "label": "Judge episodes by SQL rubrics.",
     "train": "Select a training set and train on it.",
     "release": "Register weights, deploy them with a proof, promote them.",
     "reconcile": "Deploy the promoted version if another one is served.",
     "evaluate": "Measure the served version on held-out problems.",
     "improve": "Run rounds of collect, label, train and release.",
-    "maintain": "Merge the lake's small files, and remove boxes past their lease.",
+    "maintain": "Merge the lake's small files; prune the journal and the work trees.",
+    "reap": "Remove boxes past their lease from this machine.",
 }
 
 

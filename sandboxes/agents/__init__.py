@@ -1,12 +1,31 @@
 """Agents by name. An agent needs a base URL and a key; it knows neither the lake nor the gateway."""
 
+from pathlib import Path
+
 from sandboxes.agents.base import Agent, Endpoint, Sampling
+from sandboxes.agents.command import CommandAgent, DefinitionError, read, shipped
 from sandboxes.agents.expert import Expert
 from sandboxes.agents.null import Null
+from sandboxes.agents.python import PYTHON
 from sandboxes.agents.scripted import Scripted
 from sandboxes.agents.search import SEARCH
 from sandboxes.agents.swe import SWE
 
-AGENTS: dict[str, Agent] = {agent.name: agent for agent in (SWE, SEARCH, Expert(), Null(), Scripted())}
+AGENTS: dict[str, Agent] = {agent.name: agent for agent in (SWE, SEARCH, PYTHON, Expert(), Null(), Scripted())}
 
-__all__ = ["AGENTS", "Agent", "Endpoint", "Sampling"]
+COMMANDS: dict[str, CommandAgent] = {agent.name: agent for agent in shipped()}
+
+__all__ = ["AGENTS", "COMMANDS", "Agent", "CommandAgent", "DefinitionError", "Endpoint", "Sampling", "find"]
+
+
+def find(name: str) -> Agent:
+    """The agent of a name, or the one that a file NAME.toml defines. DefinitionError where there is none."""
+    if name.endswith(".toml"):
+        agent = read(Path(name))
+        if agent.name in AGENTS or agent.name in COMMANDS:
+            raise DefinitionError(f"{name}: `name` {agent.name!r} is taken by an agent that comes with Lakeloop")
+        return agent
+    known: dict[str, Agent] = {**AGENTS, **COMMANDS}
+    if name not in known:
+        raise DefinitionError(f"no agent is called {name!r}; there are {', '.join(sorted(known))}, or a file NAME.toml")
+    return known[name]

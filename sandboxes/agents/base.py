@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -48,6 +48,7 @@ class Step:
     observation: Observation
     duration_s: float
     started_at: datetime
+    tree: str | None = None  # digest of the work tree after it, where it is kept
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,41 @@ class Ending:
 
     status: Literal[Status.OK, Status.TRUNCATED, Status.MODEL_ERROR]
     note: str | None = None  # where it is not the environment's own end: why, for people
+    by_model: bool = False  # it counts only where the model was called, and its last call did not fail
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that is an agent by itself, and the box that it needs."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    files: Mapping[str, bytes]  # its own, by path below `Programs.folder`
+    image: str | None  # one of somebody's own, or one with these packages; None and none: any will do
+    python: Sequence[str]
+    debian: Sequence[str]
+    timeout_s: float
+    memory_mb: int
+    processes: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that has ended. `output`: both streams, of long ones head and tail."""
+
+    exit_code: int | None  # None: it was stopped at its time limit
+    output: str
+
+
+class Programs(Protocol):
+    """Runs programs in boxes that hold the problem's work tree, which is theirs to change."""
+
+    base_url: str  # of the model, as it is reached from there; ends in /v1
+    folder: str  # where a program's own files lie there
+
+    async def run(self, program: Program) -> Ran:
+        """Run it to its end, or its time limit."""
+        ...
 
 
 @dataclass
@@ -67,7 +103,10 @@ class Job:
     sampling: Sampling
     plan: Sequence[ToolCall]  # the oracle's tool calls, for an agent that follows a plan; else empty
     deadline: float  # on the monotonic clock, in seconds
+    statement: str = ""  # of the problem, for agents that put it into words of their own
+    programs: Programs | None = None  # None: the problem has no work tree
     steps: list[Step] = field(default_factory=list)
+    keep: Callable[[], Awaitable[str | None]] | None = None  # keeps the work tree as it is now; its digest
 
     async def act(self, tool: str, arguments: str, completion_id: str | None) -> Observation:
         """Make one tool call, whatever the model wrote, and keep it."""
@@ -77,7 +116,9 @@ class Job:
             seen = Observation("The arguments are not a JSON object.", is_error=True)
         else:
             seen = await self.environment.call(tool, parsed)
-        self.steps.append(Step(completion_id, tool, arguments, seen, time.monotonic() - start, started_at))
+        seconds = time.monotonic() - start
+        tree = None if self.keep is None else await self.keep()
+        self.steps.append(Step(completion_id, tool, arguments, seen, seconds, started_at, tree))
         return seen
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from lakehouse.records import Status
 from sandboxes.agents.base import Ending, Job
 from sandboxes.agents.chat import Chat, Completion, ContextTooLong
+from sandboxes.problems.base import Listener
 
 UNPARSED = "<tool_call>"  # left in the text where the engine's parser could not read a tool call
 
@@ -31,7 +32,10 @@ class ToolAgent:
                 except ContextTooLong as error:
                     return Ending(Status.TRUNCATED, str(error))
                 if not completion.tool_calls:
-                    return without_tool_call(completion)
+                    ending = without_tool_call(completion)
+                    if ending.status is Status.OK and isinstance(job.environment, Listener):
+                        job.environment.hear(completion.message["content"])
+                    return ending
                 messages.append(dict(completion.message))
                 done = await run_tool_calls(job, completion, messages)
                 if done:
@@ -56,4 +60,4 @@ def without_tool_call(completion: Completion) -> Ending:
         return Ending(Status.TRUNCATED, "the model used up its tokens within a turn")
     if UNPARSED in completion.message["content"]:
         return Ending(Status.MODEL_ERROR, "the model wrote a tool call that does not parse")
-    return Ending(Status.OK, "the model stopped with plain text and submitted nothing")
+    return Ending(Status.OK, "the model stopped with plain text")

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from sandboxes.backends import cgroup, docker
-from sandboxes.backends.base import BackendUnavailable
+from sandboxes.backends.base import BackendUnavailable, BoxSpec
 from sandboxes.backends.bubblewrap import Bubblewrap
-from sandboxes.backends.docker import Docker
+from sandboxes.backends.docker import Docker, docker_client
 from sandboxes.backends.images import silent
 
-__all__ = ["BACKENDS", "choose", "prepare", "reap"]
+__all__ = ["BACKENDS", "choose", "docker_client", "prepare", "reap", "tools_of"]
 
 BACKENDS = ("auto", "docker", "bubblewrap")
 
@@ -36,18 +36,36 @@ def choose(name: str = "auto", *, progress: Callable[[str], None] = silent) -> D
 
 
 def prepare(name: str = "auto", *, progress: Callable[[str], None] = silent) -> Docker | Bubblewrap:
-    """Choose a backend and make its root file system or image, so that no episode waits for it. Blocks."""
+    """Choose a backend and make its standard image, if it is not there, before any episode. Blocks."""
     backend = choose(name, progress=progress)
     backend.prepare()
     return backend
+
+
+async def tools_of(backend: Docker | Bubblewrap, image: str) -> dict[str, str]:
+    """What a box on an image has of what problems ask for: tool -> the first line it says of itself, or nothing.
+
+    ImageMissing or Unfit where the image cannot be a box.
+    """
+    found = {}
+    box = await backend.start(BoxSpec(image=image))
+    try:
+        for tool in ("sh", "bash", "python3", "pytest", "git"):
+            path = (await box.exec(["/bin/sh", "-c", f"command -v {tool}"], timeout_s=30)).stdout.decode().strip()
+            said = (await box.exec([tool, "--version"], timeout_s=30)).stdout.decode(errors="replace") if path else ""
+            found[tool] = said.partition("\n")[0] or path
+    finally:
+        await box.close()
+    return found
 
 
 def reap(now: float | None = None) -> dict[str, int]:
     """Remove boxes past their lease, of every backend that can be had here; how many of each."""
     moment = time.time() if now is None else now
     reaped: dict[str, int] = {}
-    with suppress(BackendUnavailable):  # no engine, so no boxes
-        reaped["docker"] = docker.reap(docker.connect(), moment)
+    client = docker_client()
+    if client is not None:
+        reaped["docker"] = docker.reap(client, moment)
     with suppress(BackendUnavailable):  # without control groups every box ends with its controller
         reaped["bubblewrap"] = cgroup.reap(cgroup.parents(), moment)
     return reaped

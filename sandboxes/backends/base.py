@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 WORKDIR = "/testbed"  # where the work tree lies inside every box
 GATEWAY_PORT = 8900
@@ -27,7 +27,7 @@ class Limits:
     cpus: float = 1.0
     pids: int = 128
     workdir_mb: int = 256
-    output_bytes: int = 65_536  # kept per stream and command; the rest is drained and counted
+    output_bytes: int = 65_536  # kept per stream and command, half of it from each end; the rest is drained and counted
     lease_s: float = 900.0  # the box is gone after this, whoever holds it
 
 
@@ -45,29 +45,86 @@ class BoxSpec:
 
 @dataclass(frozen=True)
 class ExecResult:
-    """One finished command. `exit_code` is None where a deadline ended it."""
+    """One finished command. `exit_code` is minus the signal that ended it, and None where we did: `stopped_by` says why.
+
+    Of a stream longer than `output_bytes` the first and the last half of that are kept, with a line between them that says how
+    many bytes are left out there.
+    """
 
     exit_code: int | None
     stdout: bytes
     stderr: bytes
-    dropped_bytes: int  # beyond the output limit, both streams
-    timed_out: bool
+    dropped_bytes: int  # left out, of both streams
+    stopped_by: Literal["deadline", "silence"] | None
     duration_s: float
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the command was stopped, for whichever reason."""
+        return self.stopped_by is not None
+
+
+@dataclass(frozen=True)
+class Background:
+    """A background process as it stands."""
+
+    number: int  # within its box
+    argv: tuple[str, ...]
+    exit_code: int | None  # None: it runs
+    ran_s: float
+
+
+@dataclass(frozen=True)
+class BackgroundOutput:
+    """What a background process has said since the last look, cut as in `ExecResult`."""
+
+    exit_code: int | None  # None: it runs
+    stdout: bytes
+    stderr: bytes
+    dropped_bytes: int
 
 
 class Box(Protocol):
-    """A running box. Every call has a deadline and raises SandboxError when the box is gone."""
+    """A running box. Every call has a deadline and raises SandboxError when the box is gone.
+
+    A command's environment is a small fixed one (PATH, HOME, LANG, TZ), then that of the box, then `env`; nothing comes from
+    the controller's own. A `cwd` that cannot be entered is the command's failure: 126.
+    """
 
     async def exec(
         self,
         argv: Sequence[str],
         *,
         timeout_s: float,
+        silence_s: float | None = None,
         cwd: str = WORKDIR,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
     ) -> ExecResult:
-        """Run a command to its end or its deadline; everything it started is dead when this returns."""
+        """Run a command until it ends, `timeout_s` is over, or it has said nothing for `silence_s`.
+
+        Everything it started is dead when this returns. DeadlineExceeded where the current `Deadline` came before `timeout_s`.
+        """
+        ...
+
+    async def start(self, argv: Sequence[str], *, cwd: str = WORKDIR, env: Mapping[str, str] | None = None) -> int:
+        """Start a background process, which ends by itself, by `stop` or with the box; its number.
+
+        It must stay in the foreground of its own: when its first process ends, the rest is killed. Should a command in the
+        foreground out-fork the killing of its remains, background processes are killed with them (exit code -9).
+        """
+        ...
+
+    async def processes(self) -> list[Background]:
+        """The background processes that run, and those that have ended and were not stopped. At most 16."""
+        ...
+
+    async def output(self, number: int) -> BackgroundOutput:
+        """What a background process said since the last look. ValueError where there is none of that number."""
+        ...
+
+    async def stop(self, number: int) -> BackgroundOutput:
+        """Kill a background process with all that it started, and forget it; what it said last."""
         ...
 
     async def read(self, path: str, *, limit_bytes: int = 1 << 20) -> bytes:

@@ -1,17 +1,21 @@
-"""Boxes without a daemon: bubblewrap, the runner as PID 1 inside, a control group around it."""
+"""Boxes without a daemon: bubblewrap with a system-call filter, the runner as PID 1 inside, a control group around it."""
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
-from sandboxes.backends import cgroup, images, piped
-from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, RootFilesystem, SandboxError
+from sandboxes.backends import cgroup, images, piped, seccomp
+from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, SandboxError
 from sandboxes.backends.client import LINE_LIMIT, RunnerBox, gateway_folder, runner_command
+from sandboxes.backends.foreign import MOUNT, PYTHON, binds, in_folder
 from sandboxes.backends.piped import Piped
 
 END_TIMEOUT_S = 10.0
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 # Without setpriv the box's uid 1000 would be the host's root.
 AS_AGENT = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "--no-new-privs"]
 JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; exec "$@"'
@@ -25,6 +29,7 @@ class Bubblewrap:
     def __init__(self, *, progress: Callable[[str], None] = images.silent) -> None:
         if shutil.which("bwrap") is None:
             raise BackendUnavailable("bubblewrap is not installed: apt-get install bubblewrap")
+        seccomp.program()  # refused now, where this machine has no filter
         self._progress = progress
         try:
             self._groups = cgroup.parents()
@@ -32,21 +37,24 @@ class Bubblewrap:
             if os.environ.get("LAKELOOP_ALLOW_NO_CGROUP") != "1":
                 raise
             self._groups = []
-        self._root: RootFilesystem | None = None
 
     def prepare(self) -> None:
         """Make the root file system, if it is not there. Blocks."""
-        self._root = images.root_filesystem(self._progress)
+        images.root_filesystem(self._progress)
 
     async def start(self, spec: BoxSpec) -> RunnerBox:
-        """A box that answers, with the work tree in place."""
-        if self._root is None and spec.image is None:
-            await asyncio.to_thread(self.prepare)
-        root = spec.image or str(self._root.path if self._root else "")
+        """A box that answers, with the work tree in place. ImageMissing, Unfit where its image cannot be one."""
+        root = _root(spec.image or images.STANDARD.name)
         group = cgroup.create(self._groups, spec.limits)
         try:
-            command = ("/bin/sh", "-c", JOIN, "box", *group.procs, "--", *_command(root, spec))
-            process = await piped.start(command, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, limit=LINE_LIMIT)
+            with seccomp.handed_over() as calls:
+                command = ("/bin/sh", "-c", JOIN, "box", *group.procs, "--", *_command(root, spec, calls))
+                process = await piped.start(
+                    command,
+                    {"PATH": PATH, "LAKELOOP_BOX": json.dumps(dict(spec.labels))},
+                    limit=LINE_LIMIT,
+                    keep=[calls],
+                )
             box = _box(process, group, spec)
         except BaseException as error:  # also where the start is cancelled: the group would stay until its lease ends
             await group.remove()
@@ -90,19 +98,30 @@ def _kill(process: Piped) -> None:
         process.kill()  # --die-with-parent takes the rest along
 
 
-def _command(root: str, spec: BoxSpec) -> list[str]:
+def _root(name: str) -> Path:
+    """The folder of an image, one of ours or one by its path."""
+    return Path(in_folder(name).name) if name.startswith("/") else images.folder_of(name)
+
+
+def _command(root: Path, spec: BoxSpec, calls: int) -> list[str]:
     limits, megabyte = spec.limits, 1 << 20
-    shown = [str(gateway_folder(spec.gateway)), GATEWAY_FOLDER] if spec.gateway else []
+    foreign = spec.image is not None and spec.image.startswith("/")
+    shown = ["--ro-bind", str(gateway_folder(spec.gateway)), GATEWAY_FOLDER] if spec.gateway else []
+    if foreign:
+        shown += ["--ro-bind", str(images.folder_of(images.STANDARD.name)), MOUNT]
     command = [
         *("bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *("--as-pid-1", "--uid", "1000", "--gid", "1000", "--hostname", "box"),
-        *("--ro-bind", root, "/", "--proc", "/proc", "--dev", "/dev"),
+        *(binds(root) if foreign else ("--ro-bind", str(root), "/")),
+        *("--proc", "/proc", "--dev", "/dev"),
         *("--remount-ro", "/dev", "--size", str(16 * megabyte), "--tmpfs", "/dev/shm"),  # noqa: S108 - the box's own
         *("--size", str(64 * megabyte), "--tmpfs", "/tmp"),  # noqa: S108 - the box's own
         *("--size", str(16 * megabyte), "--tmpfs", "/home/agent"),
         *("--size", str(limits.workdir_mb * megabyte), "--tmpfs", "/testbed"),
-        *(["--tmpfs", "/run", "--ro-bind", *shown, "--remount-ro", "/run"] if shown else []),
+        *(["--tmpfs", "/run", *shown, "--remount-ro", "/run"] if shown else []),
+        *(["--remount-ro", "/"] if foreign else []),
         *("--chdir", "/testbed", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--cap-drop", "ALL"),
-        *runner_command(),
+        *("--seccomp", str(calls)),
+        *([*PYTHON, *runner_command()[1:]] if foreign else runner_command()),
     ]
     return [*AS_AGENT, *command] if os.geteuid() == 0 else command

@@ -87,8 +87,8 @@ class Group:
 
 
 def create(folders: list[Path], limits: Limits) -> Group:
-    """A group with these limits. The folder's name carries the end of its lease, for `reap`."""
-    name = f"{int(time.time() + limits.lease_s)}-{secrets.token_hex(6)}"
+    """A group with these limits. The folder's name carries the end of its lease, for `reap`, and who made it."""
+    name = f"{int(time.time() + limits.lease_s)}-{os.getpid()}-{secrets.token_hex(6)}"
     memory = str(limits.memory_mb << 20)
     pids = str(limits.pids + 4)  # the agent's, and ours: launcher, runner, and a fork in flight
     quota = int(limits.cpus * PERIOD_US)

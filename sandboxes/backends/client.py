@@ -3,13 +3,27 @@
 import asyncio
 import json
 import os
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sandboxes.backends.base import GATEWAY_FOLDER, GATEWAY_PORT, WORKDIR, BoxSpec, ExecResult, SandboxError
+from sandboxes.backends import runner
+from sandboxes.backends.base import (
+    GATEWAY_FOLDER,
+    GATEWAY_PORT,
+    WORKDIR,
+    Background,
+    BackgroundOutput,
+    BoxSpec,
+    ExecResult,
+    SandboxError,
+)
+from sandboxes.backends.trees import Tree, executables
+from sandboxes.deadline import Deadline
 
 GRACE_S = 30.0  # the runner keeps the deadlines; we only notice when it does not
 FILES_TIMEOUT_S = 60.0
@@ -27,9 +41,8 @@ BASE_ENV = {
 
 
 def runner_command() -> list[str]:
-    """The command of PID 1. The program travels as an argument, so a box needs no file of ours."""
-    source = resources.files("sandboxes.backends").joinpath("runner.py").read_text(encoding="utf-8")
-    return ["python3", "-I", "-S", "-c", source]
+    """The command of PID 1. Its program travels over stdin, so a box needs no file of ours."""
+    return ["python3", *runner.command()]
 
 
 def gateway_folder(socket: Path) -> Path:
@@ -70,6 +83,7 @@ class RunnerBox:
         self._reader = reader
         self._writer = writer
         self._spec = spec
+        self._image_env = spec.env
         self._end = end
         self._why_gone = why_gone
         self._turn = asyncio.Lock()
@@ -77,9 +91,18 @@ class RunnerBox:
         self._gone: str | None = None
         self._lease_end = time.monotonic() + spec.limits.lease_s
 
-    async def prepare(self) -> None:
-        """Say hello, set the lease, write the work tree. SandboxError when the box does not answer."""
-        hello = {"op": "hello", "lease_s": self._spec.limits.lease_s, "forward": _forward(self._spec.gateway)}
+    async def prepare(self, filters: Mapping[str, str] | None = None) -> None:
+        """Say hello, set the lease, write the work tree. SandboxError when the box does not answer.
+
+        `filters`, as `seccomp.programs` gives them, is for boxes whose commands have no system-call filter of ours yet.
+        """
+        hello = {
+            "op": "hello",
+            "lease_s": self._spec.limits.lease_s,
+            "forward": _forward(self._spec.gateway),
+            "filters": dict(filters or {}),
+        }
+        self._writer.write(runner.program())
         try:
             await self._ask(hello, timeout_s=GRACE_S)
         except ValueError as error:
@@ -87,38 +110,71 @@ class RunnerBox:
         if self._spec.files:
             await self.write(self._spec.files)
 
+    async def assign(self, spec: BoxSpec) -> None:
+        """Take on work tree, environment and lease of a spec, for a box that was started before anybody asked for it.
+
+        The spec is of the image and the limits that it was started with and has no gateway. SandboxError when the box does not
+        answer.
+        """
+        self._spec = replace(spec, env={**self._image_env, **spec.env})
+        self._lease_end = time.monotonic() + spec.limits.lease_s
+        await self._ask({"op": "lease", "lease_s": spec.limits.lease_s}, timeout_s=GRACE_S)
+        if spec.files:
+            await self.write(spec.files)
+
     async def exec(
         self,
         argv: Sequence[str],
         *,
         timeout_s: float,
+        silence_s: float | None = None,
         cwd: str = WORKDIR,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
     ) -> ExecResult:
-        """Run a command to its end or its deadline. ValueError where the kernel could not take the arguments."""
-        environment = {**BASE_ENV, **self._spec.env, **(env or {})}
-        _check_arguments(argv, environment)
-        reply, output = await self._ask(
-            {
-                "op": "exec",
-                "argv": list(argv),
-                "cwd": cwd,
-                "env": environment,
-                "timeout_s": timeout_s,
-                "output_bytes": self._spec.limits.output_bytes,
-            },
-            stdin,
-            timeout_s=timeout_s + GRACE_S,
-        )
+        """Run a command until it ends or is stopped. ValueError where the kernel could not take the arguments."""
+        request = {**self._command(argv, cwd, env), "op": "exec", "silence_s": silence_s}
+        deadline = Deadline.current()
+        given_s = timeout_s if deadline is None else deadline.clip(timeout_s)
+        reply, output = await self._ask({**request, "timeout_s": given_s}, stdin, timeout_s=given_s + GRACE_S)
+        if deadline is not None and reply["stopped_by"] == "deadline" and given_s < timeout_s:
+            raise deadline.exceeded(f"the command {shlex.join(argv)[:200]!r} ran")
+        stdout, stderr = _streams(reply, output)
         return ExecResult(
             exit_code=reply["exit_code"],
-            stdout=output[: reply["stdout"]],
-            stderr=output[reply["stdout"] :],
-            dropped_bytes=reply["dropped"],
-            timed_out=reply["exit_code"] is None,
+            stdout=stdout,
+            stderr=stderr,
+            dropped_bytes=_dropped(reply),
+            stopped_by=reply["stopped_by"],
             duration_s=reply["duration_s"],
         )
+
+    async def start(self, argv: Sequence[str], *, cwd: str = WORKDIR, env: Mapping[str, str] | None = None) -> int:
+        """Start a background process; its number. ValueError where the kernel could not take the arguments."""
+        reply, _ = await self._ask({**self._command(argv, cwd, env), "op": "start"}, timeout_s=GRACE_S)
+        return int(reply["number"])
+
+    async def processes(self) -> list[Background]:
+        """The background processes that nobody has stopped."""
+        reply, _ = await self._ask({"op": "processes"}, timeout_s=GRACE_S)
+        return [Background(**{**told, "argv": tuple(told["argv"])}) for told in reply["processes"]]
+
+    async def output(self, number: int) -> BackgroundOutput:
+        """What a background process said since the last look."""
+        return await self._said("output", number)
+
+    async def stop(self, number: int) -> BackgroundOutput:
+        """Kill a background process and forget it; what it said last."""
+        return await self._said("stop", number)
+
+    async def _said(self, op: str, number: int) -> BackgroundOutput:
+        reply, output = await self._ask({"op": op, "number": number}, timeout_s=GRACE_S)
+        return BackgroundOutput(reply["exit_code"], *_streams(reply, output), _dropped(reply))
+
+    def _command(self, argv: Sequence[str], cwd: str, env: Mapping[str, str] | None) -> dict[str, Any]:
+        environment = {**BASE_ENV, **self._spec.env, **(env or {})}
+        _check_arguments(argv, environment)
+        return {"argv": list(argv), "cwd": cwd, "env": environment, "output_bytes": self._spec.limits.output_bytes}
 
     async def read(self, path: str, *, limit_bytes: int = 1 << 20) -> bytes:
         """A regular file below WORKDIR."""
@@ -127,19 +183,20 @@ class RunnerBox:
 
     async def write(self, files: Mapping[str, bytes]) -> None:
         """Write files below WORKDIR in one message; ValueError for paths that lead out or through links."""
-        names = [(path, len(content)) for path, content in files.items()]
+        executable = executables(files)
+        names = [(path, len(content), path in executable) for path, content in files.items()]
         await self._ask({"op": "write", "files": names}, b"".join(files.values()), timeout_s=FILES_TIMEOUT_S)
 
-    async def snapshot(self) -> dict[str, bytes]:
+    async def snapshot(self) -> Tree:
         """Every regular file below WORKDIR. ValueError where sparse files or links claim more than `workdir_mb`."""
         limit = self._spec.limits.workdir_mb << 20
         reply, content = await self._ask({"op": "snapshot", "limit": limit}, timeout_s=FILES_TIMEOUT_S)
         files: dict[str, bytes] = {}
         start = 0
-        for path, size in reply["files"]:
+        for path, size, _ in reply["files"]:
             files[path] = content[start : start + size]
             start += size
-        return files
+        return Tree(files, executable=frozenset(path for path, _, executable in reply["files"] if executable))
 
     async def close(self) -> None:
         """End the box; when this returns nothing of it is left."""
@@ -189,6 +246,22 @@ class RunnerBox:
         self._gone = reason
         await self.close()
         raise SandboxError(f"the box is gone: {reason}") from cause
+
+
+def _streams(reply: Mapping[str, Any], output: bytes) -> tuple[bytes, bytes]:
+    """stdout and stderr, each with a line in place of what the runner left out."""
+    found, start = [], 0
+    for name in ("stdout", "stderr"):
+        told = reply[name]
+        middle, end = start + told["head"], start + told["head"] + told["tail"]
+        gap = f"\n[... {told['dropped']} bytes left out ...]\n".encode() if told["dropped"] else b""
+        found.append(output[start:middle] + gap + output[middle:end])
+        start = end
+    return found[0], found[1]
+
+
+def _dropped(reply: Mapping[str, Any]) -> int:
+    return int(reply["stdout"]["dropped"] + reply["stderr"]["dropped"])
 
 
 def _check_arguments(argv: Sequence[str], env: Mapping[str, str]) -> None:

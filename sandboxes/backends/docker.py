@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import docker.errors
 import requests
 from docker.types import LogConfig, Mount, Ulimit
 
-from sandboxes.backends import images
+from sandboxes.backends import images, seccomp
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, Limits, SandboxError
 from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, gateway_folder, runner_command
+from sandboxes.backends.foreign import MOUNT, PYTHON, Foreign, in_docker, must_have_shell
 
 LABEL = "lakeloop.box"
 LEASE_LABEL = "lakeloop.lease_until"  # seconds since the epoch
+CONTROLLER_LABEL = "lakeloop.controller"  # host:pid of whoever holds the box
 CALL_TIMEOUT_S = 60
 REMOVE_DEADLINE_S = 20.0
 EngineError = (docker.errors.DockerException, requests.RequestException, OSError)
@@ -38,6 +42,14 @@ def connect() -> docker.DockerClient:
     return client
 
 
+def docker_client() -> docker.DockerClient | None:
+    """The engine, where one answers."""
+    try:
+        return connect()
+    except BackendUnavailable:
+        return None
+
+
 class Docker:
     """A backend. Raises BackendUnavailable where no engine answers."""
 
@@ -46,17 +58,17 @@ class Docker:
     def __init__(self, *, progress: Callable[[str], None] = images.silent) -> None:
         self._client = connect()
         self._progress = progress
-        self._image: str | None = None
+        self._known: dict[str, Foreign | None] = {}  # images that can be boxes; None: one of ours
 
     def prepare(self) -> None:
-        """Make and import the image, if it is not there. Blocks."""
-        self._image = images.docker_image(self._client, self._progress)
+        """Make and import the standard image, if it is not there. Blocks."""
+        images.docker_image(self._client, self._progress)
 
     async def start(self, spec: BoxSpec) -> RunnerBox:
-        """A box that answers, with the work tree in place."""
-        if self._image is None and spec.image is None:
-            await asyncio.to_thread(self.prepare)
-        launch = asyncio.ensure_future(asyncio.to_thread(self._launch, spec))
+        """A box that answers, with the work tree in place. ImageMissing, Unfit where its image cannot be one."""
+        name = spec.image or images.STANDARD.name
+        checked = name in self._known
+        launch = asyncio.ensure_future(asyncio.to_thread(self._launch, name, spec))
         try:
             container, stream = await asyncio.shield(launch)
         except EngineError as error:
@@ -66,17 +78,30 @@ class Docker:
             stream.close()
             await asyncio.to_thread(_remove, self._client, container)
             raise
-        box = await _box(self._client, container, stream, spec)
+        foreign = self._known[name]
+        env = spec.env if foreign is None else {**foreign.env, **spec.env}
+        box = await _box(self._client, container, stream, replace(spec, env=env))
         try:
-            await box.prepare()
+            await box.prepare(seccomp.programs())
+            if foreign is not None and not checked:
+                await must_have_shell(box, name)
         except BaseException:  # a start that was cancelled leaves no box either
             await box.close()
             raise
         return box
 
-    def _launch(self, spec: BoxSpec) -> tuple[str, socket.socket]:
+    def _launch(self, name: str, spec: BoxSpec) -> tuple[str, socket.socket]:
         """Create, attach, start: (container id, its attached stream)."""
-        container = self._client.containers.create(spec.image or self._image, runner_command(), **_options(spec))
+        if name not in self._known:
+            ours = images.imported(self._client, name)
+            self._known[name] = None if ours else in_docker(self._client, name)
+        options = _options(spec)
+        if self._known[name] is None:
+            options["entrypoint"] = runner_command()
+        else:
+            options["entrypoint"] = [*PYTHON, *runner_command()[1:]]
+            options["mounts"].append(Mount(MOUNT, str(images.root_filesystem().path), type="bind", read_only=True))
+        container = self._client.containers.create(name, **options)
         try:
             attached = self._client.api.attach_socket(container.id, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             stream = socket.socket(fileno=os.dup(attached.fileno()))
@@ -110,7 +135,14 @@ def _options(spec: BoxSpec) -> dict[str, Any]:
         "hostname": "box",
         "working_dir": "/testbed",
         "environment": {"PATH": BASE_ENV["PATH"]},
-        "labels": {**spec.labels, LABEL: "1", LEASE_LABEL: str(int(time.time() + limits.lease_s))},
+        "name": f"lakeloop-{os.getpid()}-{secrets.token_hex(6)}",
+        "labels": {
+            **spec.labels,
+            LABEL: "1",
+            LEASE_LABEL: str(int(time.time() + limits.lease_s)),
+            CONTROLLER_LABEL: f"{socket.gethostname()}:{os.getpid()}",
+        },
+        "healthcheck": {"test": ["NONE"]},
         "stdin_open": True,  # and closed when we are gone: the runner then ends
         "auto_remove": True,
     }

@@ -42,10 +42,13 @@ class Piped:
         return self.process.wait()
 
 
-async def start(command: Sequence[str], env: Mapping[str, str], *, limit: int) -> Piped:
-    """Run a command in `/`; lines on its output have at most `limit` bytes. OSError where it cannot be run."""
+async def start(command: Sequence[str], env: Mapping[str, str], *, limit: int, keep: Sequence[int] = ()) -> Piped:
+    """Run a command in `/` with the descriptors `keep`; lines on its output have at most `limit` bytes.
+
+    OSError where it cannot be run.
+    """
     process = subprocess.Popen(  # noqa: ASYNC220 - a millisecond, and all or nothing
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd="/"
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd="/", pass_fds=keep
     )
     try:
         assert process.stdin is not None

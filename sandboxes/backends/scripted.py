@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from posixpath import normpath
+from typing import Literal
 
-from sandboxes.backends.base import WORKDIR, BoxSpec, ExecResult, SandboxError
+from sandboxes.backends.base import WORKDIR, Background, BackgroundOutput, BoxSpec, ExecResult, SandboxError
 
 Answer = Callable[[Sequence[str], dict[str, bytes]], ExecResult]
 
 
 def said(stdout: bytes = b"", *, exit_code: int | None = 0, stderr: bytes = b"") -> ExecResult:
     """The result of a command that said this; exit code None is a command that met its deadline."""
-    return ExecResult(exit_code, stdout, stderr, dropped_bytes=0, timed_out=exit_code is None, duration_s=0.0)
+    stopped_by: Literal["deadline"] | None = "deadline" if exit_code is None else None
+    return ExecResult(exit_code, stdout, stderr, dropped_bytes=0, stopped_by=stopped_by, duration_s=0.0)
 
 
 def succeed(argv: Sequence[str], files: dict[str, bytes]) -> ExecResult:
@@ -25,6 +27,8 @@ class ScriptedBox:
         self.files = dict(spec.files)
         self.commands: list[Sequence[str]] = []
         self.closed = False
+        self._background: dict[int, tuple[tuple[str, ...], ExecResult]] = {}
+        self._started = 0
         self._answer = answer
 
     async def exec(
@@ -32,6 +36,7 @@ class ScriptedBox:
         argv: Sequence[str],
         *,
         timeout_s: float,
+        silence_s: float | None = None,
         cwd: str = WORKDIR,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
@@ -40,6 +45,38 @@ class ScriptedBox:
         self._check()
         self.commands.append(list(argv))
         return self._answer(argv, self.files)
+
+    async def start(self, argv: Sequence[str], *, cwd: str = WORKDIR, env: Mapping[str, str] | None = None) -> int:
+        """A background process that says at once all that the script answers, and runs until it is stopped."""
+        self._check()
+        self.commands.append(list(argv))
+        self._started += 1
+        self._background[self._started] = (tuple(argv), self._answer(argv, self.files))
+        return self._started
+
+    async def processes(self) -> list[Background]:
+        """All that were started and not stopped."""
+        self._check()
+        return [Background(number, argv, None, 0.0) for number, (argv, _) in self._background.items()]
+
+    async def output(self, number: int) -> BackgroundOutput:
+        """What the script answered; nothing the second time."""
+        self._check()
+        argv, answered = self._process(number)
+        self._background[number] = (argv, said())
+        return BackgroundOutput(None, answered.stdout, answered.stderr, 0)
+
+    async def stop(self, number: int) -> BackgroundOutput:
+        """The last of it."""
+        self._check()
+        _, answered = self._process(number)
+        del self._background[number]
+        return BackgroundOutput(-9, answered.stdout, answered.stderr, 0)
+
+    def _process(self, number: int) -> tuple[tuple[str, ...], ExecResult]:
+        if number not in self._background:
+            raise ValueError(f"there is no background process {number}")
+        return self._background[number]
 
     async def read(self, path: str, *, limit_bytes: int = 1 << 20) -> bytes:
         """A file of the work tree."""

@@ -134,6 +134,17 @@ class GatewayClient:
             count += 1
         return count
 
+    async def closed_sessions(self) -> list[dict[str, Any]]:
+        """Every session that has ended or is sealed and was not pruned: session_id, task_id, mode, state, reason, times,
+        number of rewards."""
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._ask("GET", f"/sessions?after={after}", None)
+            found += page["sessions"]
+            after = page["next"]
+        return found
+
     async def calls(self, session_id: str, *, episode_id: str, attempt_id: str) -> list[Call]:
         """Every dispatched call that is over, in order of dispatch, as rows."""
         answer = await self._ask("GET", f"/sessions/{quote(session_id)}/calls", None)

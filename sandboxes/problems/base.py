@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
@@ -66,8 +66,24 @@ class Environment(Protocol):
         ...
 
 
+@runtime_checkable
+class Listener(Protocol):
+    """An environment that also takes what a model says last, in plain text, where it says that instead of a tool call."""
+
+    def hear(self, text: str) -> None:
+        """The model's last message."""
+        ...
+
+
+@runtime_checkable
+class Branching(Protocol):
+    """An environment whose state is a work tree, path -> content: it can be kept, and begun from."""
+
+    tree: Mapping[str, bytes]
+
+
 class Kind(Protocol):
-    """A kind of problem. `swe` and `search` each ship one as `KIND`."""
+    """A kind of problem. Each package of a kind ships one as `KIND`."""
 
     name: str
 

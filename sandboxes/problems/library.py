@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from lakehouse.records import Problem
-from sandboxes.problems import search, swe
+from sandboxes.problems import python, search, swe
 from sandboxes.problems.swe.shipped import fetch_sources
 
-LOADERS = {"search": search.build.build, "swe": swe.load}
+LOADERS = {"python": python.build.build, "search": search.build.build, "swe": swe.load}
+
+IMPORTED = ("external",)  # kinds of which no problems are shipped: `lakeloop problems import`
 
 
 class UnknownKind(LookupError):
@@ -14,9 +16,12 @@ class UnknownKind(LookupError):
 
 
 def load(kind: str) -> list[Problem]:
-    """The shipped problems of a kind. UnknownKind names those there are."""
+    """The shipped problems of a kind, which may be none. UnknownKind names those there are."""
+    if kind in IMPORTED:
+        return []
     if kind not in LOADERS:
-        raise UnknownKind(f"no kind of problem is called {kind!r}; there are {', '.join(sorted(LOADERS))}")
+        there = ", ".join(sorted((*LOADERS, *IMPORTED)))
+        raise UnknownKind(f"no kind of problem is called {kind!r}; there are {there}")
     return LOADERS[kind]()
 
 

@@ -82,7 +82,7 @@ async def test_an_engine_that_dies_in_an_episode_makes_it_an_infra_error_without
             out, err = await asyncio.wait_for(running.communicate(), 120)
         assert running.returncode == 0, err
         assert b'"infra_error": 2' in out
-    async with lakeloop("label", "--rubrics", '["search@1"]', **own) as judging:
+    async with lakeloop("label", "--rubrics", '["search@2"]', **own) as judging:
         _, err = await asyncio.wait_for(judging.communicate(), 120)
     assert judging.returncode == 0, err
     with connect(str(tmp_path / "lake")) as connection:

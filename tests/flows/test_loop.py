@@ -71,8 +71,8 @@ def demonstrated(command, base):
 @pytest.fixture(scope="module")
 def warm(stack, deployments, registry, demonstrated, base):
     """The version trained on the demonstrations."""
-    deployments.complete(deployments.start("label", rubrics=["search@1"], run_ids=["demo"]))
-    train = {"objective": "sft", "run_ids": ["demo"], "rubrics": ["search@1"], "epochs": EPOCHS, "minibatch": PROBLEMS}
+    deployments.complete(deployments.start("label", rubrics=["search@2"], run_ids=["demo"]))
+    train = {"objective": "sft", "run_ids": ["demo"], "rubrics": ["search@2"], "epochs": EPOCHS, "minibatch": PROBLEMS}
     deployments.complete(deployments.start("train", **train))
     (made,) = rows("from training_sets where objective = 'sft'")
     (folder,) = stack.home.runs.glob("sft-*/model")
@@ -84,12 +84,13 @@ def warm(stack, deployments, registry, demonstrated, base):
 
 @pytest.fixture(scope="module")
 def sampled(deployments, warm):
-    """Episodes of the trained version. Three deployments run at a time."""
+    """Episodes of the trained version. Several deployments run at a time."""
     policy = {"problems": {"search": 3}, "samples": 2, "seed": SEED, "max_difficulty": EASY, "run_id": "policy"}
     deployments.complete(
         deployments.start("collect", **policy),
         deployments.start("evaluate", stage="test", problems={"search": 4}),
         deployments.start("maintain"),
+        deployments.start("reap"),
     )
     return rows("from episodes where run_id = 'policy'")
 
@@ -129,9 +130,9 @@ def test_rounds_without_a_trainable_group_are_passed_over_and_end_in_the_reasons
 
 
 @pytest.mark.bubblewrap
-def test_maintain_removes_boxes_past_their_lease(command, stack, boxes):
+def test_reap_removes_boxes_past_their_lease(command, stack, boxes):
     late, early = boxes
-    ended = command("maintain")
+    ended = command("reap")
     out, err = ended.communicate(timeout=120)
     assert ended.returncode == 0, out + err
     assert not any(folder.exists() for folder in late.folders)
@@ -160,7 +161,7 @@ def test_a_release_is_registered_with_its_lineage_promoted_and_served(stack, reg
     assert (found.lineage.stage, found.lineage.parent) == ("sft", base)
     assert found.lineage.training_set == made["training_set_id"]
     assert found.lineage.lake_versions == json.loads(made["table_versions"])
-    assert found.lineage.rubrics == ["search@1"]
+    assert found.lineage.rubrics == ["search@2"]
     assert found.lineage.commit is None or re.fullmatch(r"[0-9a-f]{40}", found.lineage.commit)
     assert registry.client.get_run(found.run_id).data.metrics["loss"] > 0
     (held,) = rows(f"from model_versions where version = {warm}")
@@ -201,7 +202,7 @@ def test_a_round_trains_on_groups_whose_outcomes_differ_and_releases(stack, regi
 
 
 def test_demonstrations_are_nothing_to_improve_on_and_the_error_says_so(command, improved):
-    train = command("train", "--objective", "grpo", "--run-ids", '["demo"]', "--rubrics", '["search@1"]')
+    train = command("train", "--objective", "grpo", "--run-ids", '["demo"]', "--rubrics", '["search@2"]')
     out, err = train.communicate(timeout=120)
     assert train.returncode == 1
     said = " ".join(err.split())
@@ -211,7 +212,7 @@ def test_demonstrations_are_nothing_to_improve_on_and_the_error_says_so(command,
 
 def test_a_trainer_that_takes_too_long_is_ended(stack, command, improved):
     train = ["train", "--objective", "sft", "--run-ids", '["demo"]', "--deadline-s", "2", "--ranks", "1"]
-    late = command(*train, "--rubrics", '["search@1"]')
+    late = command(*train, "--rubrics", '["search@2"]')
     _, err = late.communicate(timeout=120)
     assert late.returncode == 1
     assert "error: the trainer took longer than 2 s" in " ".join(err.split())
@@ -244,7 +245,7 @@ def test_moving_the_alias_back_redeploys_the_earlier_version(stack, registry, en
 
 
 def test_every_deployment_was_run(deployments, improved):
-    for name in ("collect", "label", "train", "release", "reconcile", "evaluate", "improve", "maintain"):
+    for name in ("collect", "label", "train", "release", "reconcile", "evaluate", "improve", "maintain", "reap"):
         assert [run for run in deployments.runs(name) if run["deployment_id"] and run["state_type"] == "COMPLETED"], (
             name
         )

@@ -13,7 +13,7 @@ from lakehouse.select import Selection, select
 from lakehouse.trajectory import trajectory
 from lakehouse.write import Writer, to_arrow
 
-GRPO = Selection(objective="grpo", rubrics=["search@1"], filter="grpo", policy_version=1)
+GRPO = Selection(objective="grpo", rubrics=["search@2"], filter="grpo", policy_version=1)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def drawn(lake):
 def test_a_lake_of_before_is_read_as_it_is(old):
     assert prompts(old) == [("r", "q"), ("r", "q")]
     assert drawn(old) == [("q", None)]
-    label(old, "search@1")
+    label(old, "search@2")
     assert select(old, GRPO).episodes == 2
 
 
@@ -54,7 +54,7 @@ def test_a_lake_with_an_old_edition_gets_the_new_one_and_its_episodes_keep_what_
     assert drawn(old) == [("q, said better", changed.content)]
     make.batch(run="s", problem_edition=changed.content).land(old)
     assert prompts(old) == [("r", "q"), ("r", "q"), ("s", "q, said better")]
-    label(old, "search@1")
+    label(old, "search@2")
     assert select(old, GRPO.model_copy(update={"run_ids": ["r"]})).episodes == 2
 
 
@@ -72,7 +72,7 @@ def test_licence_and_gates_are_those_of_the_edition_that_was_seen(lake, make):
     for run, problem in (("free", free), ("closed", closed)):
         Writer(lake).put_problems([problem])
         make.group([True, False], run=run, problem_edition=problem.content).land(lake)
-    label(lake, "search@1")
+    label(lake, "search@2")
     made = select(lake, GRPO)
     assert (made.episodes, made.reasons) == (2, {"licence": 2})
 

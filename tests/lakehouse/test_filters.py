@@ -23,7 +23,7 @@ def land(lake, make):
         Writer(lake).append("problems", [make.problem(**problem)])
         batch.land(lake)
         if labelled:
-            label(lake, "search@1")
+            label(lake, "search@2")
         return lake
 
     return land

@@ -11,8 +11,8 @@ from lakehouse.rows import BrokenCallTree
 from lakehouse.select import NothingTrainable, Selection, UnknownFilter, select
 from lakehouse.write import Writer
 
-GRPO = Selection(objective="grpo", rubrics=["search@1"], filter="grpo", policy_version=1)
-SFT = Selection(objective="sft", rubrics=["search@1"], filter="sft")
+GRPO = Selection(objective="grpo", rubrics=["search@2"], filter="grpo", policy_version=1)
+SFT = Selection(objective="sft", rubrics=["search@2"], filter="sft")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def labelled(lake, make):
     def land(batch, *problems):
         Writer(lake).append("problems", list(problems) or [make.problem()])
         batch.land(lake)
-        label(lake, "search@1")
+        label(lake, "search@2")
         return lake
 
     return land
@@ -160,7 +160,7 @@ def test_the_digest_follows_the_data_and_not_how_it_landed(tmp_path, make):
         Writer(lake).append("problems", [make.problem()])
         for sample in samples:
             make.batch(sample=sample, match=sample == 0).land(lake)
-        label(lake, "search@1")
+        label(lake, "search@2")
         made.append(select(lake, GRPO).training_set_id)
     assert made[0] == made[1]
 
@@ -169,7 +169,7 @@ def test_another_reward_makes_another_set(labelled, make):
     lake = labelled(make.group([True, False]))
     first = select(lake, GRPO)
     make.batch(sample=2).land(lake)
-    label(lake, "search@1")
+    label(lake, "search@2")
     assert select(lake, GRPO).training_set_id != first.training_set_id
 
 
@@ -234,4 +234,4 @@ def test_unknown_filters_and_settings_are_refused(lake):
         with pytest.raises(UnknownFilter, match=r"there are grpo, sft"):
             select(lake, GRPO.model_copy(update={"filter": name}))
     with pytest.raises(ValidationError):
-        Selection(objective="sft", rubrics=["search@1"], filter="sft", max_stale=1)
+        Selection(objective="sft", rubrics=["search@2"], filter="sft", max_stale=1)

@@ -13,7 +13,7 @@ def test_a_trajectory_tells_turns_tools_rewards_and_versions(lake, make):
     batch = make.batch(calls=calls)
     Writer(lake).append("problems", [make.problem()])
     batch.land(lake)
-    label(lake, "search@1")
+    label(lake, "search@2")
     told = trajectory(lake, batch.episodes[0].episode_id)
     assert told.episode == batch.episodes[0]
     assert told.problem == make.problem()

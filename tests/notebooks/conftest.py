@@ -170,9 +170,9 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory) -> str:
             batch.append(played(about, sample, 2, solved=True, tokenizer=tokenizer))
     episodes, calls, actions, facts = zip(*batch, strict=True)
     writer.land(episodes, list(chain(*calls)), list(chain(*actions)), facts)
-    for rubric in ("search@1", "swe@1"):
+    for rubric in ("search@2", "swe@2"):
         label(lake, rubric)
-    select(lake, Selection(objective="grpo", rubrics=["search@1", "swe@1"], filter="grpo", policy_version=2))
+    select(lake, Selection(objective="grpo", rubrics=["search@2", "swe@2"], filter="grpo", policy_version=2))
     return lake
 
 

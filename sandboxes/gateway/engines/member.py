@@ -22,14 +22,20 @@ START_METRIC = "process_start_time_seconds"
 
 
 class Breaker:
-    """Opens after consecutive trouble, lets one call through after a while, closes when that one is well."""
+    """Opens after consecutive trouble, lets one call through after a while, closes when that one is well.
+
+    An engine that answers, but with an error, may have been given something it cannot bear: such trouble counts only where
+    several sessions have it, or one client could take the engine from all others.
+    """
 
     THRESHOLD = 5  # calls in trouble, one after another
+    WITNESSES = 3  # sessions they must be of; a call that got no answer at all is a witness by itself
     OPEN_S = 5.0  # at first; doubles while the probing call is in trouble too
     LONGEST_S = 60.0
 
     def __init__(self) -> None:
         self._troubles = 0
+        self._witnesses: set[object] = set()
         self._open_s = self.OPEN_S
         self._until: float | None = None
         self._probing = False
@@ -53,12 +59,16 @@ class Breaker:
 
     def well(self) -> None:
         self._troubles, self._open_s, self._until, self._probing = 0, self.OPEN_S, None, False
+        self._witnesses.clear()
 
-    def trouble(self, *, probing: bool) -> None:
+    def trouble(self, session_id: str, *, answered: bool, probing: bool) -> None:
+        """A call of this session failed; `answered`: the engine said so itself."""
         self._troubles += 1
+        self._witnesses.add(session_id if answered else object())
         if probing:
             self._open_s = min(2 * self._open_s, self.LONGEST_S)
-        if probing or (self.closed and self._troubles >= self.THRESHOLD):
+        enough = self._troubles >= self.THRESHOLD and len(self._witnesses) >= self.WITNESSES
+        if probing or (self.closed and enough):
             self._until, self._probing = time.monotonic() + self._open_s, False
 
     def give_up(self, *, probing: bool) -> None:

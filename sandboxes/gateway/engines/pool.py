@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from aiohttp import ClientError
+
 from sandboxes.gateway.engines.engine import Engine
 from sandboxes.gateway.engines.facts import Facts
 from sandboxes.gateway.engines.member import Member
@@ -108,7 +110,7 @@ class Engines:
     def _trouble(self, member: Member, session: Session, error: Exception, *, probing: bool) -> None:
         member.last_error = str(error) or type(error).__name__
         member.doubt()
-        member.breaker.trouble(probing=probing)
+        member.breaker.trouble(session.session_id, answered=answered(error), probing=probing)
         if len(self._avoid) > 10_000:
             self._avoid.clear()
         self._avoid[session.session_id] = (member.url, time.monotonic() + AVOID_S)
@@ -285,6 +287,11 @@ class Engines:
             raise BadRequest(f"{member.url} is the only engine; add another one first", param="url")
         with self._orders.change(member.url) as order:
             order.added, order.removed, order.trusted = False, True, None
+
+
+def answered(error: Exception) -> bool:
+    """Whether the engine said itself that a call failed; else no answer came, or only part of one."""
+    return not isinstance(error.__cause__, OSError | ClientError)  # a time-out is an OSError
 
 
 def rank(session_id: str, url: str) -> bytes:

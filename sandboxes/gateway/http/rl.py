@@ -22,6 +22,7 @@ from sandboxes.gateway.sessions.schema import RewardRow
 from sandboxes.gateway.sessions.sessions import Session, Sessions
 
 YEAR_S = 366 * 86_400.0
+PAGE = 1000  # sessions that one answer lists at most
 
 
 class StartSession(BaseModel):
@@ -113,12 +114,24 @@ class RL:
             ("/rewards", self.session_rewards, "A session's rewards as they were given"),
             ("", self.session_report, "A session's state, capture, budgets, keys and tree"),  # last: it takes any path
         ]
+        listed = Endpoint(
+            "GET",
+            "/sessions",
+            self.closed_sessions,
+            key="operator",
+            query=frozenset({"after", "limit"}),
+            summary="Sessions that have ended or are sealed, by number; next is what to ask for after, null at the end",
+        )
         return [
-            Endpoint("POST", path, handler, key=key, body=body, summary=summary)
-            for path, handler, key, body, summary in posts
-        ] + [
-            Endpoint("GET", "/sessions/{session_id:path}" + path, handler, key="operator", summary=summary)
-            for path, handler, summary in gets
+            *(
+                Endpoint("POST", path, handler, key=key, body=body, summary=summary)
+                for path, handler, key, body, summary in posts
+            ),
+            listed,
+            *(
+                Endpoint("GET", "/sessions/{session_id:path}" + path, handler, key="operator", summary=summary)
+                for path, handler, summary in gets
+            ),
         ]
 
     async def grant_capacity(self, request: Request) -> Response:
@@ -183,7 +196,7 @@ class RL:
 
     async def reset_stop(self, request: Request) -> Response:
         self._access.operator(request)
-        return JSONResponse({"message": "success", "was": await self._sessions.stop.reset()})
+        return JSONResponse({"message": "success", "was": self._sessions.stop.reset()})
 
     async def prune(self, request: Request) -> Response:
         self._access.operator(request)
@@ -199,6 +212,15 @@ class RL:
             session, discount=body.discount, style=body.style, drop_retry_orphans=body.drop_retry_orphans
         )
         return JSONResponse({"interactions": rows})
+
+    async def closed_sessions(self, request: Request) -> Response:
+        self._access.operator(request)
+        after = _whole(request, "after", 0, least=0, most=2**62)
+        limit = _whole(request, "limit", PAGE, least=1, most=PAGE)
+        found = await self._journal.closed_sessions(after, limit)
+        told = ("n", "session_id", "task_id", "mode", "state", "reason", "started_at", "ended_at", "sealed_at")
+        rows = [{**{name: getattr(row, name) for name in told}, "rewards": rewards} for row, rewards in found]
+        return JSONResponse({"sessions": rows, "next": rows[-1]["n"] if len(rows) == limit else None})
 
     async def session_calls(self, request: Request) -> Response:
         self._access.operator(request)
@@ -220,6 +242,14 @@ class RL:
         self._access.operator(request)
         session = await self._sessions.by_id(request.path_params["session_id"])
         return JSONResponse(await report(session, await self._sessions.keys(session)))
+
+
+def _whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+    """A whole number in the query. BadRequest where it is something else."""
+    text = request.query_params.get(name, str(default))
+    if not text.isdecimal() or len(text) > 20 or not least <= int(text) <= most:
+        raise BadRequest(f"{name} must be a whole number from {least} to {most}", param=name)
+    return int(text)
 
 
 def _rewarded(session: Session, body: SetReward) -> str | None:

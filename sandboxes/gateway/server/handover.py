@@ -26,7 +26,6 @@ from sandboxes.gateway.sessions.share import Share, number_of
 
 KNOWN_KEYS = 8192  # keys whose worker is remembered
 START = "/rl/start_session"
-EVERYWHERE = ("/rl/reset_stop",)  # what every worker must be told
 FULL = 429
 HOP = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"proxy-connection", b"te", b"trailer")
 
@@ -72,15 +71,13 @@ class HandOver:
             body = await read(request)
         if operator and path == START:
             workers = await self._where_to_start(body or b"")
-        elif operator and path in EVERYWHERE:
-            workers = [*(index for index in range(self._share.of) if index != self._share.index), self._share.index]
         else:
             workers = [await self._owner(request, body, operator=operator)]
         if workers == [self._share.index]:
             await self._app(request.scope, request.receive if body is None else _again(body, request.receive), send)
             return
         body = await read(request) if body is None else body
-        await self._relay(request, body, workers, send, everywhere=path in EVERYWHERE)
+        await self._relay(request, body, workers, send)
 
     async def _owner(self, request: Request, body: bytes | None, *, operator: bool) -> int:
         """The worker that has the session which a request is about; this one where it is about none."""
@@ -107,7 +104,7 @@ class HandOver:
         return self._owners[digest]
 
     async def _where_to_start(self, body: bytes) -> list[int]:
-        """In turn; all are tried before the answer is that there is no room. A given key stays with one worker."""
+        """In turn; all are asked where there is no room: each ends its own idle sessions. A given key stays with one worker."""
         given = _field(body, "api_key")
         if given:
             digest = hashed(given)
@@ -115,11 +112,9 @@ class HandOver:
         first = next(self._turn)
         return [(first + step) % self._share.of for step in range(self._share.of)]
 
-    async def _relay(
-        self, request: Request, body: bytes, workers: Sequence[int], send: Send, *, everywhere: bool
-    ) -> None:
-        """Send to the workers in this order until one has room (or to all of them); its answer is the answer."""
-        work = asyncio.create_task(self._ask(request, body, workers, send, everywhere=everywhere))
+    async def _relay(self, request: Request, body: bytes, workers: Sequence[int], send: Send) -> None:
+        """Send to the workers in this order until one has room; its answer is the answer."""
+        work = asyncio.create_task(self._ask(request, body, workers, send))
         gone = asyncio.create_task(_gone(request.receive))
         try:
             await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -129,9 +124,7 @@ class HandOver:
             gone.cancel()
             work.cancel()  # closes the connection to the other worker, which cancels the call there
 
-    async def _ask(
-        self, request: Request, body: bytes, workers: Sequence[int], send: Send, *, everywhere: bool
-    ) -> None:
+    async def _ask(self, request: Request, body: bytes, workers: Sequence[int], send: Send) -> None:
         headers = [(name, value) for name, value in request.headers.raw if name not in HOP]
         url = quote(request.url.path, safe="/~:@!$&'()*+,;=") + (f"?{request.url.query}" if request.url.query else "")
         for index in workers:
@@ -146,7 +139,7 @@ class HandOver:
                     ) from error
                 continue
             try:
-                if last or (answer.status_code != FULL and not everywhere):
+                if last or answer.status_code != FULL:
                     await _copy(answer, send)
                     return
             finally:

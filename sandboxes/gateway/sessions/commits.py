@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-Work = Callable[[sqlite3.Connection], Any]
 
 
 @dataclass(frozen=True)
 class Item:
     """One piece of work and who waits for it. All changes of a `write` are made or none."""
 
-    work: Work
+    work: Callable[[sqlite3.Connection], Any]
     write: bool
-    future: "asyncio.Future[Any]"
+    future: asyncio.Future[Any]
 
 
 class Commits:
@@ -50,13 +49,14 @@ class Commits:
         self._thread.submit(self._db.close).result()
         self._thread.shutdown()
 
-    async def _done(self, work: Work, *, write: bool) -> Any:
+    async def _done(self, work: Callable[[sqlite3.Connection], Result], *, write: bool) -> Result:
         loop = asyncio.get_running_loop()
-        item = Item(work, write, loop.create_future())
+        future: asyncio.Future[Result] = loop.create_future()
+        item = Item(work, write, future)
         self._waiting.append(item)
         if not self._busy:
             self._hand_over(loop)
-        return await item.future  # a caller that is cancelled takes back nothing: the work is in other hands
+        return await future  # a caller that is cancelled takes back nothing: the work is in other hands
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         group = list(self._waiting)
@@ -104,12 +104,12 @@ class Commits:
         """One transaction for all; where it fails, one for each, so that nobody fails with another's work."""
         try:
             return self._transaction([item.work for item in batch])
-        except Exception as error:  # whatever the work raises is its caller's
+        except Exception as error:  # noqa: BLE001 - whatever the work raises is its caller's
             if len(batch) == 1:
                 return [error]
         return [_outcome(lambda work=item.work: self._transaction([work])[0]) for item in batch]  # type: ignore[misc]
 
-    def _transaction(self, works: list[Work]) -> list[Any]:
+    def _transaction(self, works: list[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
         self._db.execute("begin immediate")
         try:
             results = [work(self._db) for work in works]
@@ -124,5 +124,5 @@ class Commits:
 def _outcome(work: Callable[[], Any]) -> Any:
     try:
         return work()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - its caller's
         return error

@@ -32,7 +32,8 @@ class Journal:
     """Async front of one SQLite file. Raises one of `JournalError`."""
 
     def __init__(self, path: Path) -> None:
-        self._masks = path.parent / "masks"
+        self.folder = path.parent
+        self._masks = self.folder / "masks"
         self._masks.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The file holds conversations: nobody but its owner may read it.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -136,6 +137,16 @@ class Journal:
 
     async def open_sessions(self) -> list[SessionRow]:
         return await self._select(SessionRow, "sessions", "state = 'open' order by n")
+
+    async def closed_sessions(self, after: int, limit: int) -> list[tuple[SessionRow, int]]:
+        """Sessions that have ended or are sealed, and not pruned, with how many rewards each has; in order of number."""
+        names = [field.name for field in fields(SessionRow)]
+        query = f"""
+            select {", ".join(names)}, (select count(*) from rewards where rewards.session_id = sessions.session_id)
+            from sessions where state in ('ended', 'sealed') and pruned_at is null and n > ? order by n limit ?
+        """  # noqa: S608 - names are ours
+        rows = await self._run(lambda db: db.execute(query, (after, limit)).fetchall())
+        return [(SessionRow(**dict(zip(names, row[:-1], strict=True))), int(row[-1])) for row in rows]
 
     async def session(self, session_id: str) -> SessionRow | None:
         found = await self._select(SessionRow, "sessions", "session_id = ?", session_id)

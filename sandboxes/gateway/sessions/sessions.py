@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakehouse.records import Mode, Status, now
-from sandboxes.gateway.errors import Busy, Conflict, GatewayError, Gone, JournalTrouble, NotFound, Unauthorized
+from sandboxes.gateway.errors import Conflict, GatewayError, Gone, JournalTrouble, NotFound, Unauthorized
 from sandboxes.gateway.sessions.budget import Budget, Limits
+from sandboxes.gateway.sessions.common import common_file
 from sandboxes.gateway.sessions.flight import Flight
 from sandboxes.gateway.sessions.journal import Journal, JournalError
 from sandboxes.gateway.sessions.keys import hashed, new_key
 from sandboxes.gateway.sessions.masking import MaskStop
 from sandboxes.gateway.sessions.recorded import Answer, Recorded
+from sandboxes.gateway.sessions.room import Room
 from sandboxes.gateway.sessions.schema import KeyRow, RewardRow, SessionRow
 from sandboxes.gateway.sessions.share import ALONE, Share
 from sandboxes.gateway.sessions.tree import Tree
 
 log = logging.getLogger(__name__)
-TICKET_LIFE_S = 600.0  # a granted start that nobody used is reclaimed
 KEPT_ENDED = 64  # ended sessions kept in memory; older ones are read from the journal again
 SETTLE_S = 10.0  # for cancelled calls of an ending session to be recorded
 
@@ -92,7 +93,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions of this gateway."""
+    """All sessions of this gateway, or those that are one worker's share. `max_open`: a worker's part."""
 
     def __init__(
         self,
@@ -108,14 +109,14 @@ class Sessions:
         self._journal = journal
         self._share = share
         self._tell = tell  # of what becomes of a session: started, restored, rewarded, masked, ended, sealed
-        self._max_open = max_open
         self._idle_s = idle_s
         self._model_scopes = "model reward" if model_rewards else "model"
-        self.stop = MaskStop(journal, max_mask_fraction)
+        common = common_file(journal.folder, share)
+        self.stop = MaskStop(common, max_mask_fraction)
+        self._room = Room(common, share, max_open * share.of)
         self._open: dict[str, Session] = {}
         self._ended: OrderedDict[str, Session] = OrderedDict()
         self._keys: dict[str, KeyRow] = {}  # of sessions in memory
-        self._tickets: list[float] = []  # when each expires
         self._number = 0
         self._past = (0, 0)  # exact and dispatched calls of sessions that ended since the start
 
@@ -133,7 +134,6 @@ class Sessions:
     async def restore(self) -> int:
         """Take up the sessions that were open when the gateway stopped. Returns how many."""
         self._number = await self._journal.last_session_number()
-        await self.stop.restore()
         await self._restore_masks()
         for row in await self._journal.open_sessions():
             if not self._share.has(row.n):
@@ -142,14 +142,12 @@ class Sessions:
             await self._close_dead(session)
             self._admit(session, await self._journal.keys(row.session_id))
             self._tell("restored", session)
+        self._room.tell(len(self._open))
         return len(self._open)
 
     def grant(self) -> int:
         """Add a ticket for one more start; returns how many starts would succeed now."""
-        self._tickets = [expiry for expiry in self._tickets if expiry > time.monotonic()] + [
-            time.monotonic() + TICKET_LIFE_S
-        ]
-        return len(self._tickets) + max(0, self._max_open - len(self._open))
+        return self._room.grant()
 
     async def start(
         self,
@@ -168,6 +166,7 @@ class Sessions:
         if api_key:
             await self._refresh(task_id, api_key)
         await self._make_room()
+        self._room.take(len(self._open))
         model_key, reward_key = api_key or new_key("model"), new_key("reward")
         self._number = self._share.next_after(self._number)
         row = SessionRow(
@@ -190,6 +189,7 @@ class Sessions:
             await self._journal.start_session(row, keys)
         except JournalError as error:
             self._forget(session)
+            self._room.tell(len(self._open))
             raise JournalTrouble(f"the journal cannot be written, so nothing would be recorded: {error}") from error
         self._tell("started", session)
         return session, model_key, reward_key
@@ -201,6 +201,7 @@ class Sessions:
         session.state, session.reason = "ended", reason
         self._open.pop(session.session_id, None)
         self._ended[session.session_id] = session
+        self._room.tell(len(self._open))
         for flight in list(session.flights):
             flight.cancel()
         await self.settle(session)
@@ -211,7 +212,7 @@ class Sessions:
         self._tell("ended", session)
         exact, dispatched = self._past
         self._past = (exact + (0 if session.masked else session.exact), dispatched + len(session.calls))
-        await self.stop.note(session.session_id, session.lost)
+        self.stop.note(session.session_id, session.lost)
         while len(self._ended) > KEPT_ENDED:
             self._forget(next(iter(self._ended.values())))
 
@@ -242,7 +243,7 @@ class Sessions:
         if session.masked is None:
             session.masked = reason
             self._tell("masked", session)
-        await self.stop.note(session.session_id, session.masked)
+        self.stop.note(session.session_id, session.masked)
         try:
             await self._journal.mask(session.session_id, session.masked)
         except JournalError:
@@ -340,19 +341,12 @@ class Sessions:
         await self.end(active, "refreshed: its key started a new session")
 
     async def _make_room(self) -> None:
-        stale = time.monotonic() - self._idle_s
-        if len(self._open) >= self._max_open:
-            for session in [one for one in self.open if one.used_at < stale and not one.flights]:
-                await self.end(session, f"idle for more than {self._idle_s:.0f} s")
-        if len(self._open) < self._max_open:
+        """Where the gateway is full, sessions of this worker that nobody uses are ended."""
+        if not self._room.full:
             return
-        self._tickets = [expiry for expiry in self._tickets if expiry > time.monotonic()]
-        if not self._tickets:
-            raise Busy(
-                f"{len(self._open)} sessions are open, the most this gateway takes; end some or raise --max-sessions",
-                retry_after_s=5,
-            )
-        self._tickets.pop(0)
+        stale = time.monotonic() - self._idle_s
+        for session in [one for one in self.open if one.used_at < stale and not one.flights]:
+            await self.end(session, f"idle for more than {self._idle_s:.0f} s")
 
     def _admit(self, session: Session, keys: list[KeyRow]) -> None:
         self._open[session.session_id] = session

@@ -33,8 +33,8 @@ def configure(stream: TextIO | None = None, **facts: Any) -> None:
     if facts:
         handler.addFilter(lambda record: _add(record, facts))
     # No line names the place it was written at, or its thread: finding them out costs more than the rest of a line.
-    logging._srcfile = None  # type: ignore[attr-defined]  # the switch that logging's own documentation names
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = logging.logAsyncioTasks = False
+    logging._srcfile = None  # the switch that logging's own documentation names
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)

@@ -1,14 +1,12 @@
-"""The world of one search episode: `search`, `open`, `answer`."""
+"""One search episode. The world here is that of the shipped passages: `search`, `open`, `answer`."""
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from lakehouse.records import Problem
-from sandboxes.problems.base import EnvironmentFailure, Fact, Observation, ToolCall
-from sandboxes.problems.search.answers import match
+from sandboxes.problems.base import Fact, Observation, ToolCall
+from sandboxes.problems.search.answers import exact, f1, match
 from sandboxes.problems.search.corpus import ENGINE, SNIPPET_CHARS, Corpus, escape, shortened
 
 K = 3
@@ -48,11 +46,15 @@ TOOLS = (
 class World:
     """The episode's state, without input or output: question writing checks its problems on this same code."""
 
+    system = SYSTEM
+    tools: Sequence[Mapping[str, Any]] = TOOLS
+
     def __init__(self, spec: Spec, corpus: Corpus) -> None:
         self.spec = spec
         self.corpus = corpus
         self.queries: list[str] = []
         self.opened: list[str] = []
+        self.results: list[list[str]] = []
         self.seen: set[str] = set()
         self.given: str | None = None
 
@@ -69,7 +71,8 @@ class World:
     def _search(self, query: str) -> Observation:
         self.queries.append(query)
         found = self.corpus.search(query, K)
-        self.seen.update(passage.title for passage in found)
+        self.results.append([passage.title for passage in found])
+        self.seen.update(self.results[-1])
         if not found:
             return Observation("Nothing found.")
         lines = (f"{escape(p.title)}: {escape(shortened(p.text, SNIPPET_CHARS))}" for p in found)
@@ -88,15 +91,21 @@ class World:
         self.given = text.strip()
         return Observation("Answer taken.", done=True)
 
+    def hear(self, text: str) -> None:
+        """Plain text is no answer here."""
+
     def facts(self) -> list[Fact]:
         """The answer against the accepted forms, and how it was looked for."""
         answer = {
             "given": self.given,
             "accepted": self.spec.accepted,
             "match": match(self.given, self.spec.accepted),
+            "exact": exact(self.given, self.spec.accepted),
+            "f1": f1(self.given, self.spec.accepted),
         }
         retrieval = {
             "queries": self.queries,
+            "results": self.results,
             "opened": self.opened,
             "hit": self.spec.target in self.seen,
             "corpus": self.corpus.digest,
@@ -111,36 +120,44 @@ def solved(facts: Sequence[Fact]) -> bool:
     return any(fact.name == "answer" and fact.value["match"] for fact in facts)
 
 
-def read_spec(problem: Problem) -> Spec:
-    """The problem's spec; EnvironmentFailure where it is not one of a search problem."""
-    try:
-        return Spec.model_validate(json.loads(problem.spec))
-    except (ValueError, ValidationError) as error:
-        raise EnvironmentFailure(f"{problem.problem_id}: the spec is not a search problem's: {error}") from error
+class AnyWorld(Protocol):
+    """What an episode of any tool set runs on."""
+
+    @property
+    def system(self) -> str: ...
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Observation: ...
+
+    def hear(self, text: str) -> None: ...
+
+    def facts(self) -> Sequence[Fact]: ...
 
 
 class SearchEnvironment:
-    """`base.Environment` around a World. No code of the model runs, so there is no box."""
+    """`base.Environment` around a world. No code of the model runs, so there is no box."""
 
     backend_name = "none"
-    tools: Sequence[Mapping[str, Any]] = TOOLS
 
-    def __init__(self, problem: Problem, corpus: Corpus) -> None:
-        spec = read_spec(problem)
-        if spec.corpus != corpus.digest:
-            raise EnvironmentFailure(
-                f"{problem.problem_id} was made for corpus {spec.corpus[:12]}, here is {corpus.digest[:12]}: "
-                "build the problems again"
-            )
-        self.world = World(spec, corpus)
-        self._prompt = problem.prompt
+    def __init__(self, world: AnyWorld, prompt: str) -> None:
+        self.world = world
+        self._prompt = prompt
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        return self.world.tools
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": self._prompt}]
+        return [{"role": "system", "content": self.world.system}, {"role": "user", "content": self._prompt}]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         return self.world.call(name, arguments)
+
+    def hear(self, text: str) -> None:
+        self.world.hear(text)
 
     async def grade(self) -> Sequence[Fact]:
         return self.world.facts()

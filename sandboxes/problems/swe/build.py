@@ -1,106 +1,167 @@
-"""Make the shipped problem set again: `python -m sandboxes.problems.swe.build OUT`. Needs the package index and boxes.
+"""Make problems: draw bugs, see in boxes which of them hold up, tell those as problems.
 
-The same seed draws the same candidates; what is kept is what holds up in boxes.
+The same seed draws the same candidates. A build that was stopped goes on where it was, and one that starts from problems
+that are there already adds to them and leaves them as they are.
 """
 
-import argparse
-import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from lakehouse.records import Problem, digest
-from sandboxes.backends import choose
 from sandboxes.backends.base import Backend
 from sandboxes.problems.swe import drafts, pairs, spec, validate
 from sandboxes.problems.swe.kind import KIND
-from sandboxes.problems.swe.packages import PACKAGES, Package
-from sandboxes.problems.swe.shipped import NODES, PROBLEMS, write
-from sandboxes.problems.swe.spec import Bug
-from sandboxes.problems.swe.validate import Gold, Rejected, Symptom
+from sandboxes.problems.swe.packages import Package
+from sandboxes.problems.swe.sources import pristine
+from sandboxes.problems.swe.spec import Bug, mutated, read_spec
+from sandboxes.problems.swe.validate import Gold, Rejected
 
-HINTS = (3, 3, 3, 2, 3, 3, 1, 3, 3, 3, 0, 3)  # of a package's problems, in turn
-PER_PACKAGE = 24
-
-
-@dataclass
-class Tally:
-    """Rates and rejects."""
-
-    tried: int = 0
-    kept: Counter[str] = field(default_factory=Counter)  # by package
-    rejected: Counter[str] = field(default_factory=Counter)  # by reason
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        per = self.seconds / max(1, self.tried)
-        kept = sum(self.kept.values())
-        return f"{kept} of {self.tried} kept, {per:.1f} s each; kept {dict(self.kept)}; rejected {dict(self.rejected)}"
+HINTS = (3, 3, 3, 2, 3, 3, 1, 3, 3, 3, 0, 3)  # of a package's problems with one bug, in turn
+HINTS_COMBINED = (2, 1, 2, 0)
+SINGLES = 32
+COMBINED = 10
 
 
 class Verdict(BaseModel):
-    """What a candidate came to, as the journal keeps it, so that a build that was stopped goes on where it was."""
+    """What a candidate came to, as the journal keeps it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
+    package: str = ""
+    kind: str = ""  # of the mutation; "combined" or "versions"
     seconds: float
     problem: Problem | None
     reason: str = ""
 
 
-class Builder:
-    """Validates candidates one after the other. `problems` holds those that passed everything."""
+class Rates(BaseModel):
+    """How many of the candidates that were tried were kept."""
 
-    def __init__(self, out: Path, backend: Backend) -> None:
+    tried: int = 0
+    kept: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.kept / max(1, self.tried)
+
+
+class Report(BaseModel):
+    """What a build came to: rates by package and by kind of bug, and why the others were rejected."""
+
+    tried: int = 0
+    kept: int = 0
+    told: int = 0  # problems made of those that were kept: some bugs are told twice, with different hints
+    seconds: float = 0.0
+    by_package: dict[str, Rates] = {}
+    by_kind: dict[str, Rates] = {}
+    rejected: dict[str, int] = {}  # by reason
+
+    def add(self, verdict: Verdict, told: int) -> None:
+        kept = verdict.problem is not None
+        self.tried += 1
+        self.kept += kept
+        self.told += told
+        self.seconds = round(self.seconds + verdict.seconds, 1)
+        for rates, name in ((self.by_package, verdict.package), (self.by_kind, verdict.kind)):
+            rate = rates.setdefault(name, Rates())
+            rate.tried += 1
+            rate.kept += kept
+        if not kept:
+            self.rejected[verdict.reason] = self.rejected.get(verdict.reason, 0) + 1
+
+
+class Builder:
+    """Validates candidates one after the other. `problems` holds those that were there and those that passed everything."""
+
+    def __init__(self, out: Path, backend: Backend, existing: Sequence[Problem] = ()) -> None:
         self.backend = backend
-        self.tally = Tally()
-        self.problems: list[Problem] = []
+        self.report = Report()
+        self.problems = list(existing)
         self._gold: dict[tuple[str, str], Gold] = {}
         out.mkdir(parents=True, exist_ok=True)
         self._journal = out / "journal.jsonl"
         lines = self._journal.read_text().splitlines() if self._journal.exists() else []
         self._known = {verdict.key: verdict for verdict in map(Verdict.model_validate_json, lines)}
 
-    async def package(self, package: Package, number: int, seed: int) -> None:
-        """Up to `number` procedural problems of one package."""
+    async def singles(self, package: Package, number: int, seed: int) -> AsyncIterator[Problem]:
+        """Problems with one bug, until the package has `number` of them or the candidates run out."""
         gold = await self.gold(package, package.version)
-        spread, kept = drafts.Spread(), 0
-        for bug in drafts.candidates(package, seed, gold.lines):
-            if kept == number:
+        mine = self._singles(package)
+        spread = drafts.Spread(bug for problem in mine for bug in read_spec(problem).bugs)
+        seen = Counter(bug.kind for problem in mine for bug in read_spec(problem).bugs)
+        kept = len(mine)
+        for bug in drafts.candidates(package, seed, gold.lines, seen):
+            if kept >= number:
                 break
-            hint = HINTS[kept % len(HINTS)]
-            # What cannot be read off the broken line is no exercise in reading it.
-            if not spread.room(bug) or (hint == 3 and bug.kind in drafts.LOSSY):
+            if not spread.room(bug):
                 continue
+            # What cannot be read off the broken line is no exercise in reading it.
+            hint = min(HINTS[kept % len(HINTS)], 2 if bug.kind in drafts.LOSSY else 3)
 
             async def draft(bug: Bug = bug, hint: int = hint) -> Problem:
-                tree = drafts.broken(package, bug)
+                tree = mutated(pristine(package.name, package.version), [bug])
                 symptom = await validate.symptom(self.backend, package, tree, gold)
                 return drafts.procedural(package, bug, symptom, hint=hint)
 
             key = digest(package.name, package.version, bug.model_dump_json(), str(hint))
-            if await self._keep(package.name, key, draft):
+            problem = await self._keep(key, package, bug.kind, draft)
+            if problem is not None:
                 spread.add(bug)
                 kept += 1
+                yield problem
 
-    async def pair(self, pair: pairs.Pair) -> None:
-        """The problem between two releases."""
+    async def combined(self, package: Package, number: int, seed: int) -> AsyncIterator[Problem]:
+        """Problems with two or three bugs, each of which is a problem of its own already."""
+        gold = await self.gold(package, package.version)
+        mine = [problem for problem in self._of(package) if read_spec(problem).also]
+        used = Counter(bug for problem in mine for bug in read_spec(problem).bugs)
+        kept = len(mine)
+        for parts in drafts.combinations(package, seed, self._singles(package)):
+            if kept >= number:
+                break
+            bugs = [bug for part in parts for bug in read_spec(part).bugs]
+            if any(used[bug] >= drafts.PER_BUG for bug in bugs):
+                continue
+            hint = HINTS_COMBINED[kept % len(HINTS_COMBINED)]
 
-        async def draft() -> Problem:
-            repair = pairs.repair(pair)
-            gold = await self.gold(pair.layout, pair.new)
-            tree = pairs.broken(pair)
-            symptom: Symptom = await validate.symptom(self.backend, pair.layout, tree, gold, most=pairs.MOST_FAILING)
-            if len(gold.all) - len(symptom.fail_to_pass) < pairs.LEAST_KEPT:
-                raise Rejected("too few tests pass before and after")
-            return drafts.pair(pair.layout, pair.old, pair.new, repair, symptom, pair.sentence)
+            async def draft(parts: Sequence[Problem] = parts, bugs: Sequence[Bug] = bugs, hint: int = hint) -> Problem:
+                tree = mutated(pristine(package.name, package.version), bugs)
+                most = validate.MOST_FAILING * len(bugs)
+                symptom = await validate.symptom(self.backend, package, tree, gold, most=most)
+                return drafts.combined(package, parts, symptom, hint=hint)
 
-        await self._keep(f"{pair.package} (versions)", digest(pair.package, pair.old, pair.new, pair.sentence), draft)
+            key = digest(package.name, package.version, *(bug.model_dump_json() for bug in bugs), str(hint))
+            problem = await self._keep(key, package, "combined", draft)
+            if problem is not None:
+                used.update(bugs)
+                kept += 1
+                yield problem
+
+    async def versions(self, package: Package) -> AsyncIterator[Problem]:
+        """The problems between releases of a package."""
+        there = {problem.problem_id for problem in self.problems}
+        for pair in pairs.PAIRS:
+            if pair.package != package.name or drafts.pair_id(pair.package, pair.old, pair.new) in there:
+                continue
+
+            async def draft(pair: pairs.Pair = pair) -> Problem:
+                repair = pairs.repair(pair)
+                gold = await self.gold(pair.layout, pair.new)
+                most = pairs.MOST_FAILING
+                symptom = await validate.symptom(self.backend, pair.layout, pairs.broken(pair), gold, most=most)
+                if len(gold.all) - len(symptom.fail_to_pass) < pairs.LEAST_KEPT:
+                    raise Rejected("too few tests pass before and after")
+                return drafts.pair(pair.layout, pair.old, pair.new, repair, symptom, pair.sentence)
+
+            key = digest(pair.package, pair.old, pair.new, pair.sentence)
+            problem = await self._keep(key, package, "versions", draft)
+            if problem is not None:
+                yield problem
 
     async def gold(self, package: Package, version: str) -> Gold:
         """Validated once per release, and made known to grading."""
@@ -110,65 +171,40 @@ class Builder:
             spec.learn(package.name, version, self._gold[key].tests)
         return self._gold[key]
 
-    async def _keep(self, name: str, key: str, draft: Callable[[], Awaitable[Problem]]) -> bool:
-        """Whether a candidate held up, now or in an earlier build; counts it either way."""
+    def _of(self, package: Package) -> list[Problem]:
+        """Its problems in the version that bugs are made in, each bug once."""
+        source = f"{package.name}=={package.version}"
+        mine = [problem for problem in self.problems if problem.source == source]
+        return [problem for problem in mine if read_spec(problem).hint < drafts.POINTED]
+
+    def _singles(self, package: Package) -> list[Problem]:
+        return [problem for problem in self._of(package) if len(read_spec(problem).bugs) == 1]
+
+    async def _keep(
+        self, key: str, package: Package, kind: str, draft: Callable[[], Awaitable[Problem]]
+    ) -> Problem | None:
+        """The problem if the candidate held up, now or in an earlier build; counts it either way."""
         verdict = self._known.get(key)
         if verdict is None:
-            verdict = await self._judge(key, draft)
+            verdict = await self._judge(key, package, kind, draft)
             with self._journal.open("a") as journal:
                 journal.write(verdict.model_dump_json() + "\n")
-        self.tally.tried += 1
-        self.tally.seconds += verdict.seconds
-        if verdict.problem is None:
-            self.tally.rejected[verdict.reason] += 1
-            return False
-        self.tally.kept[name] += 1
-        self.problems.append(verdict.problem)
-        print(f"{verdict.problem.problem_id}: {verdict.seconds:.1f} s", flush=True)
-        return True
+        # A bug that can be read off its line is told a second time: only what the statement shows differs.
+        told = [] if verdict.problem is None else [verdict.problem, drafts.pointed(verdict.problem)]
+        made = [problem for problem in told if problem is not None]
+        self.problems += made
+        self.report.add(verdict, len(made))
+        return verdict.problem
 
-    async def _judge(self, key: str, draft: Callable[[], Awaitable[Problem]]) -> Verdict:
+    async def _judge(self, key: str, package: Package, kind: str, draft: Callable[[], Awaitable[Problem]]) -> Verdict:
         """Validate a candidate and put it through both gates."""
         started = time.monotonic()
+        problem, reason = None, ""
         try:
-            problem = await draft()
-            await validate.pass_gates(self.backend, KIND, problem)
-        except Rejected as reason:
-            return Verdict(key=key, seconds=time.monotonic() - started, problem=None, reason=str(reason))
-        passed = problem.model_copy(update={"oracle_passed": True, "null_failed": True})
-        return Verdict(key=key, seconds=time.monotonic() - started, problem=passed)
-
-
-def build(
-    out: Path, *, per_package: int = PER_PACKAGE, packages: Sequence[str] = (), seed: int = 0, backend: str = "auto"
-) -> Tally:
-    """Build and write `problems.jsonl` and `nodes.json` into a folder; rates and rejects. A stopped build goes on."""
-    builder = Builder(out, choose(backend))
-    names = list(packages) or list(PACKAGES)
-
-    async def work() -> None:
-        for name in names:
-            await builder.package(PACKAGES[name], per_package, seed)
-            for pair in (pair for pair in pairs.PAIRS if pair.package == name):
-                await builder.pair(pair)
-            # The bugs of these are validated: only what the statement shows differs.
-            write(out, [*builder.problems, *filter(None, map(drafts.pointed, builder.problems))])
-            print(f"{name}: {builder.tally}", flush=True)
-
-    asyncio.run(work())
-    return builder.tally
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path, help=f"folder for {PROBLEMS} and {NODES}")
-    parser.add_argument("--per-package", type=int, default=PER_PACKAGE)
-    parser.add_argument("--packages", nargs="*", default=(), choices=sorted(PACKAGES))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--backend", default="auto")
-    given = parser.parse_args()
-    build(given.out, per_package=given.per_package, packages=given.packages, seed=given.seed, backend=given.backend)
-
-
-if __name__ == "__main__":
-    main()
+            drafted = await draft()
+            await validate.pass_gates(self.backend, KIND, drafted)
+            problem = drafted.model_copy(update={"oracle_passed": True, "null_failed": True})
+        except Rejected as why:
+            reason = str(why)
+        seconds = time.monotonic() - started
+        return Verdict(key=key, package=package.name, kind=kind, seconds=seconds, problem=problem, reason=reason)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakehouse.records import Problem
 from sandboxes.backends.base import WORKDIR, Backend, Box, BoxSpec
+from sandboxes.backends.trees import Tree
 from sandboxes.problems.base import Fact, Observation
 from sandboxes.problems.swe import testing, text
 from sandboxes.problems.swe.grade import grade
@@ -40,7 +41,7 @@ class SweEnvironment:
         self._backend = backend
         self._box: Box | None = None
         self._in_box: dict[str, bytes] = {}  # the tree as the box has it
-        self.tree = dict(start)
+        self.tree = Tree.of(start)
         self._shown = spec.shown  # the file that `edit` changes where it names none
 
     @property
@@ -50,6 +51,11 @@ class SweEnvironment:
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
         return text.TOOLS
+
+    @property
+    def image(self) -> str | None:
+        """What its boxes run on; None: the standard image."""
+        return self._spec.layout.image
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         wrong = _wrong(name, arguments)
@@ -162,7 +168,7 @@ class SweEnvironment:
 
     async def _read_back(self, box: Box) -> None:
         self._in_box = await box.snapshot()
-        self.tree = dict(self._in_box)
+        self.tree = Tree.of(self._in_box)
 
 
 def _wrong(name: str, arguments: Mapping[str, Any]) -> str:

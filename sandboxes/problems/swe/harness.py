@@ -1,7 +1,7 @@
 """Runs pytest inside a box. Sent there as text, run with `python3 -c`: imports the standard library and pytest only.
 
 Reads a request from stdin: {"nonce", "paths": [for sys.path], "files": [test files], "only": [node ids] or null,
-"trace": whether to tell which lines ran}.
+"trace": whether to tell which lines ran, "statements": whether to tell at which statement a test failed (0.1 s each)}.
 Writes one JSON line to the real stdout when pytest is done, and exits with pytest's own status.
 What tests print goes nowhere.
 """
@@ -23,11 +23,12 @@ MOST = 20  # failures told in full
 class Recorder:
     """What happened to each test, by node id. A test that failed in any phase or subtest failed."""
 
-    def __init__(self, only: "list[str] | None") -> None:
+    def __init__(self, only: "list[str] | None", *, statements: bool) -> None:
+        self.statements = statements
         self.only = None if only is None else set(only)
         self.outcomes: dict[str, str] = {}
         self.failures: list[dict[str, str]] = []
-        self.slowest: tuple[float, str] = (0.0, "")
+        self.seconds: dict[str, float] = {}  # set up, call and tear down together
 
     def pytest_collection_modifyitems(self, items: "list[Any]") -> None:
         if self.only is not None:
@@ -35,15 +36,13 @@ class Recorder:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
-            lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")]
-            self._fail(report.nodeid, "", (lines or [str(report.longrepr)])[-1].lstrip("E "))
+            self._fail(report.nodeid, "", str(report.longrepr).strip().rpartition("\n")[2].removeprefix("E").strip())
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         outcome = OUTCOMES[report.outcome]
         if hasattr(report, "wasxfail"):
             outcome = "X"
-        if report.when == "call":
-            self.slowest = max(self.slowest, (report.duration, report.nodeid))
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
         if report.when == "call" or outcome != "P":
             worse = "F" in (outcome, self.outcomes.get(report.nodeid))
             self.outcomes[report.nodeid] = "F" if worse else outcome
@@ -51,9 +50,9 @@ class Recorder:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
         result = yield
-        if call.excinfo is not None and result.get_result().failed:
+        if call.excinfo is not None and result.get_result().failed and len(self.failures) < MOST:
             where = [entry for entry in call.excinfo.traceback if str(entry.path) == str(item.path)]
-            statement = str(where[-1].statement) if where else ""
+            statement = str(where[-1].statement) if where and self.statements else ""
             self._fail(item.nodeid, statement, call.excinfo.exconly())
 
     def _fail(self, node: str, statement: str, message: str) -> None:
@@ -84,9 +83,10 @@ def main() -> None:
         os.dup2(nowhere, stream)
     sys.path[:0] = request["paths"]
     lines = trace(str(Path.cwd()) + "/") if request["trace"] else {}
-    recorder = Recorder(request["only"])
+    recorder = Recorder(request["only"], statements=request["statements"])
     here = str(Path.cwd())
     options = ["-c", os.devnull, "--rootdir", here, "--confcutdir", here, "--import-mode=importlib"]
+    options += ["--tb=native"]  # the other styles read sources for every failure
     started = time.monotonic()
     status = int(pytest.main([*options, "-q", "-p", "no:cacheprovider", *request["files"]], plugins=[recorder]))
     sys.settrace(None)
@@ -97,7 +97,7 @@ def main() -> None:
         "outcomes": "".join(recorder.outcomes.get(name, "-") for name in names),  # in the order of "only"
         "names": None if request["only"] else names,
         "failures": recorder.failures,
-        "slowest": recorder.slowest,
+        "ms": [round(1000 * recorder.seconds.get(name, 0.0), 2) for name in names],
         "lines": {name: sorted(numbers) for name, numbers in lines.items()},
         "duration_s": time.monotonic() - started,
     }

@@ -7,7 +7,9 @@ from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
 from sandboxes.problems.base import Environment, Fact, ToolCall
 from sandboxes.problems.swe.env import SweEnvironment
+from sandboxes.problems.swe.grade import solved
 from sandboxes.problems.swe.spec import read_spec
+from sandboxes.problems.swe.within import within
 
 
 class SweKind:
@@ -19,14 +21,15 @@ class SweKind:
         """The environment of one episode; no box yet. The first problem of a release fetches its source."""
         spec = read_spec(problem)
         start = await asyncio.to_thread(spec.broken)
-        return SweEnvironment(problem, spec, start, backend)
+        return SweEnvironment(problem, spec, start, within(backend, spec.layout.image))
 
     def expert(self, problem: Problem) -> Sequence[ToolCall]:
         spec = read_spec(problem)
-        return [*(ToolCall("edit", edit.arguments(spec.shown)) for edit in spec.repair), ToolCall("submit")]
+        commands = [ToolCall("run", {"command": command}) for command in spec.commands]
+        return [*commands, *(ToolCall("edit", edit.arguments(spec.shown)) for edit in spec.repair), ToolCall("submit")]
 
     def solved(self, facts: Sequence[Fact]) -> bool:
-        return any(fact.name == "tests" and fact.value["resolved"] is True for fact in facts)
+        return solved(facts)
 
 
 KIND = SweKind()

@@ -25,6 +25,7 @@ class Package:
     without: Sequence[str] = ()  # neither shipped nor run
     paths: Sequence[str] = (".",)  # put on sys.path
     bugs_in: Sequence[str] = ("*",)  # sources that procedural bugs are made in
+    image: str | None = None  # root file system to run in; none: ours
 
     def _matches(self, path: str, patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(path, pattern) for pattern in patterns) and not self._excluded(path)

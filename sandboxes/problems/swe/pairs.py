@@ -142,5 +142,7 @@ def hunks(path: str, before: str, after: str) -> list[Edit]:
         # An insertion or a deletion takes a line along that stays; blank lines alone are nothing to search for.
         while i1 > 0 and (j1 == j2 or not any(line.strip() for line in old[i1:i2])):
             i1, j1 = i1 - 1, j1 - 1
+        while i2 < len(old) and not any(line.strip() for line in old[i1:i2]):  # at the top of a file, the line below
+            i2, j2 = i2 + 1, j2 + 1
         edits.append(Edit(path=path, line=i1 + 1, old="\n".join(old[i1:i2]), new="\n".join(new[j1:j2])))
     return edits

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,10 @@ from sandboxes.problems.swe.packages import Package
 
 LONGEST_DIFF = 100_000  # characters kept as evidence
 LARGEST_FILE = 1 << 20  # bytes; a larger one is not a source file
+NEVER = frozenset(  # whatever a layout's patterns say: what pytest, setuptools or the interpreter read by name
+    "conftest.py pytest.ini .pytest.ini pyproject.toml tox.ini setup.cfg setup.py sitecustomize.py usercustomize.py".split()
+)
+SUFFIXES = (".pth", ".pyc", ".pyo", ".so", ".pyd")
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,30 @@ def between(before: Mapping[str, bytes], after: Mapping[str, bytes], layout: Pac
     refused: list[str] = []
     for path in changed:
         content = after.get(path)
-        if layout.is_source(path) and len(content or b"") <= LARGEST_FILE:
+        if layout.is_source(path) and len(content or b"") <= LARGEST_FILE and _allowed(path, before, layout):
             files[path] = content
         elif not _by_product(path):
             refused.append(path)
     diff = "".join(_diff(path, before.get(path), after.get(path)) for path in files)
     return Patch(files, tuple(refused), diff[:LONGEST_DIFF])
+
+
+def _allowed(path: str, before: Mapping[str, bytes], layout: Package) -> bool:
+    """Whether a source may be changed: not by its name, and where it is new only inside a package that is there."""
+    name = posixpath.basename(path)
+    if name in NEVER or name.endswith(SUFFIXES):
+        return False
+    return path in before or _top(path, layout) in {_top(known, layout) for known in before if layout.is_source(known)}
+
+
+def _top(path: str, layout: Package) -> str:
+    """The name under which a module is imported first: of its outermost package, or its own."""
+    roots = sorted((posixpath.normpath(root) for root in layout.paths), key=len, reverse=True)
+    for root in roots:
+        if root != "." and path.startswith(root + "/"):
+            path = path[len(root) + 1 :]
+            break
+    return path.split("/")[0]
 
 
 def _by_product(path: str) -> bool:

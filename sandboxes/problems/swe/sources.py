@@ -1,4 +1,4 @@
-"""Source distributions: fetched once through pip, verified by digest, read into memory."""
+"""Work trees by name and version: source distributions, fetched once through pip and verified, and stored repositories."""
 
 import importlib.util
 import io
@@ -16,6 +16,7 @@ from threading import Lock
 
 from lakehouse.home import home
 from sandboxes.problems.base import EnvironmentFailure
+from sandboxes.problems.swe import repositories
 from sandboxes.problems.swe.packages import PACKAGES, Package
 
 FETCH_S = 300.0
@@ -27,9 +28,17 @@ _locks_guard = Lock()
 def pristine(name: str, version: str) -> dict[str, bytes]:
     """A release's work tree as its authors shipped it: path -> content. EnvironmentFailure where it cannot be had."""
     package = PACKAGES.get(name)
-    if package is None or version not in package.sha256:
+    if package is None:
+        return repositories.read(name, version)[1]
+    if version not in package.sha256:
         raise EnvironmentFailure(f"{name} {version} is not among the known packages: rebuild the problem set")
     return _unpack(archive(package, version), package)
+
+
+@lru_cache(maxsize=256)
+def layout(name: str, version: str) -> Package:
+    """Where code and tests lie in it. EnvironmentFailure where it is not known."""
+    return PACKAGES.get(name) or repositories.read(name, version)[0]
 
 
 def prefetch(releases: Iterable[tuple[str, str]]) -> None:

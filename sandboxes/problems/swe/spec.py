@@ -1,17 +1,18 @@
 """A swe problem's `spec`: which release, what is wrong with it, what its tests must say."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lakehouse.records import Problem
 from sandboxes.problems.base import EnvironmentFailure
-from sandboxes.problems.swe import mutate
-from sandboxes.problems.swe.packages import PACKAGES, Package
-from sandboxes.problems.swe.sources import pristine
+from sandboxes.problems.swe import mutate, repositories
+from sandboxes.problems.swe.packages import Package
+from sandboxes.problems.swe.sources import layout, pristine
 
 DATA = Path(__file__).with_name("data")
 
@@ -53,7 +54,7 @@ class Edit(_Model):
 
 
 class Spec(_Model):
-    """Tests are those of `tests_version`. A version pair has an earlier `version`; otherwise there is a `bug`."""
+    """Tests are those of `tests_version`. Where no `bug` was put in, `version` is the source before its authors mended it."""
 
     package: str
     version: str
@@ -65,12 +66,23 @@ class Spec(_Model):
     test_files: tuple[str, ...]  # what grading runs
     fail_to_pass: tuple[str, ...]
     duration_s: float  # of a validated grading
+    also: tuple[Bug, ...] = ()  # further bugs, on other lines
+    commands: tuple[str, ...] = ()  # what the oracle runs first: files that the repair adds or removes
+    metadata: dict[str, Any] = {}  # what an imported problem said besides
+
+    def dump(self) -> str:
+        """As JSON, without what is absent: a new field gives no problem a new edition."""
+        return self.model_dump_json(exclude_defaults=True)
+
+    @property
+    def bugs(self) -> tuple[Bug, ...]:
+        """The mutations that were put in; none where the bug is its authors' own."""
+        return () if self.bug is None else (self.bug, *self.also)
 
     @property
     def layout(self) -> Package:
-        if self.package not in PACKAGES:
-            raise EnvironmentFailure(f"{self.package} is not among the known packages: rebuild the problem set")
-        return PACKAGES[self.package]
+        """Where code and tests lie; EnvironmentFailure where the package is not known."""
+        return layout(self.package, self.tests_version)
 
     @property
     def pass_to_pass(self) -> tuple[str, ...]:
@@ -86,17 +98,21 @@ class Spec(_Model):
 
     def broken(self) -> dict[str, bytes]:
         """The work tree an agent is given."""
-        tree = dict(pristine(self.package, self.version))
-        if self.bug is not None:
-            source = tree[self.bug.path].decode()
-            tree[self.bug.path] = mutate.apply(source, self.bug.mutation).encode()
-        return tree
+        return mutated(pristine(self.package, self.version), self.bugs)
 
     def judged(self, tree: dict[str, bytes]) -> dict[str, bytes]:
         """A work tree with every test and support file replaced by the original of `tests_version`."""
         original = pristine(self.package, self.tests_version)
         sources = {path: content for path, content in tree.items() if self.layout.is_source(path)}
         return sources | {path: content for path, content in original.items() if not self.layout.is_source(path)}
+
+
+def mutated(tree: Mapping[str, bytes], bugs: Iterable[Bug]) -> dict[str, bytes]:
+    """A tree with bugs put in; each is on a line of its own, so the order does not matter."""
+    broken = dict(tree)
+    for bug in bugs:
+        broken[bug.path] = mutate.apply(broken[bug.path].decode(), bug.mutation).encode()
+    return broken
 
 
 def read_spec(problem: Problem) -> Spec:
@@ -108,29 +124,34 @@ def read_spec(problem: Problem) -> Spec:
 
 
 @lru_cache(maxsize=1)
-def _known() -> dict[str, dict[str, list[str]]]:
+def _shipped() -> dict[str, dict[str, list[str]]]:
     path = DATA / "nodes.json"
     known: dict[str, dict[str, list[str]]] = json.loads(path.read_text()) if path.is_file() else {}
     return known
 
 
+def _known(package: str, version: str) -> dict[str, list[str]] | None:
+    """Test file -> names of its tests: shipped, else as first validated on this machine."""
+    return _shipped().get(f"{package}=={version}") or repositories.tests_of(package, version)
+
+
 def learn(package: str, version: str, tests: Mapping[str, Sequence[str]]) -> None:
-    """Take note of a release that was just validated: test file -> ids of its tests."""
-    _known()[f"{package}=={version}"] = {
-        file: [node.removeprefix(f"{file}::") for node in ids] for file, ids in tests.items()
-    }
+    """Take note of a release that was just validated (test file -> ids of its tests), unless it is known already."""
+    if _known(package, version) is None:
+        names = {file: [node.removeprefix(f"{file}::") for node in ids] for file, ids in tests.items()}
+        repositories.remember_tests(package, version, names)
 
 
 def write_known(path: Path, releases: Collection[tuple[str, str]]) -> None:
     """Write what is known about these releases, one line each, as the shipped file has it."""
-    wanted = {f"{package}=={version}" for package, version in releases}
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(_known().items()) if key in wanted]
+    known = {f"{package}=={version}": _known(package, version) for package, version in releases}
+    lines = [f"{json.dumps(key)}: {json.dumps(known[key])}" for key in sorted(known)]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def nodes(package: str, version: str) -> dict[str, list[str]]:
     """Test file -> ids of its tests that passed in every validation of the repaired source."""
-    release = _known().get(f"{package}=={version}")
+    release = _known(package, version)
     if release is None:
-        raise EnvironmentFailure(f"the tests of {package} {version} were never validated: build the problem set")
+        raise EnvironmentFailure(f"the tests of {package} {version} were never validated here: build or import again")
     return {file: [f"{file}::{name}" for name in names] for file, names in release.items()}

@@ -44,7 +44,7 @@ class Report(BaseModel):
     complete: bool = False  # pytest came to its end and reported
     timed_out: bool = False
     duration_s: float = 0.0
-    slowest: tuple[float, str] = (0.0, "")
+    ms: dict[str, float] = {}  # how long each test took, in milliseconds
     lines: dict[str, list[int]] = {}  # where asked for: path -> lines that ran
 
     @property
@@ -65,12 +65,12 @@ def entries(paths: Sequence[str]) -> list[str]:
 
 async def run_fresh(
     backend: Backend, tree: Mapping[str, bytes], paths: Sequence[str], files: Sequence[str], *,
-    only: Sequence[str] | None, timeout_s: float, trace: bool = False,
+    only: Sequence[str] | None, timeout_s: float, trace: bool = False, statements: bool = True,
 ) -> Report:  # fmt: skip
     """Run in a box of its own, gone afterwards. SandboxError where the box, not the code in it, failed."""
     box = await backend.start(BoxSpec(files=tree, limits=LIMITS))
     try:
-        return await run_in(box, paths, files, only=only, timeout_s=timeout_s, trace=trace)
+        return await run_in(box, paths, files, only=only, timeout_s=timeout_s, trace=trace, statements=statements)
     finally:
         await box.close()
 
@@ -83,6 +83,7 @@ async def run_in(
     only: Sequence[str] | None,
     timeout_s: float,
     trace: bool = False,
+    statements: bool = True,
 ) -> Report:
     """Run test files (of them only the nodes in `only`, if given) in a box that holds the work tree."""
     nonce = secrets.token_hex(8)
@@ -92,6 +93,7 @@ async def run_in(
         "files": list(files),
         "only": None if only is None else list(only),
         "trace": trace,
+        "statements": statements,
     }
     done = await box.exec(PYTHON, timeout_s=timeout_s, stdin=json.dumps(request).encode(), env=FIXED)
     if done.timed_out or done.exit_code is None:
@@ -110,13 +112,14 @@ def _parse(line: bytes, nonce: str, only: Sequence[str] | None, exit_code: int) 
         if said["nonce"] != nonce or said["status"] != exit_code:
             return None
         names = said["names"] if only is None else only
+        ms = dict(zip(names, said["ms"], strict=True))
         return Report(
             exit_code=exit_code,
             outcomes={name: mark for name, mark in zip(names, said["outcomes"], strict=True) if mark != "-"},
             failures=said["failures"],
             complete=True,
             duration_s=said["duration_s"],
-            slowest=said["slowest"],
+            ms={name: took for name, took in ms.items() if took},
             lines=said["lines"],
         )
     except (ValueError, TypeError, KeyError, ValidationError):

@@ -19,6 +19,7 @@ MODULES = (
     "shutil smtplib socket statistics string stringprep tarfile tempfile textwrap threading tokenize trace traceback types "
     "typing urllib.parse urllib.request uuid warnings wave weakref zipfile zipimport _pydecimal _pyio _strptime"
 ).split()
+KINDS = "arguments arithmetic boolean compare constant guard loop name negated not return slice".split()
 EDIT = "change fix patch replace modify".split()
 END = "finish done commit end".split()
 OTHERS = (("look", "read", "peek"), ("shell", "exec", "sh"), ("check", "verify", "try"))  # never the call that is made
@@ -44,7 +45,7 @@ def code_traces(seed: int, per_module: int = 220) -> list[Trace]:
         if spec is None or not spec.origin or not spec.origin.endswith(".py"):
             continue
         source = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
-        sites = mutations(source)
+        sites = mutations(source, KINDS)
         lines = source.split("\n")
         chosen = rng.sample(sites, min(per_module, len(sites)))
         found += filter(None, map(partial(repair, rng, module.split(".")[-1], lines), chosen))

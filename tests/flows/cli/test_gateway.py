@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import json
 import signal
 import ssl
 import subprocess
@@ -10,7 +11,11 @@ import sys
 import httpx
 import pytest
 
-from sandboxes.gateway.scripted.engine import serve
+from sandboxes.gateway.app import Gateway
+from sandboxes.gateway.client import GatewayClient
+from sandboxes.gateway.scripted.engine import Scripted, serve
+from sandboxes.gateway.server.listen import serving
+from sandboxes.gateway.settings import Settings
 
 
 def test_help_says_what_it_is_for_and_how_to_try_it(lakeloop):
@@ -93,3 +98,21 @@ async def test_it_prints_a_way_to_start_without_the_key_and_serves_https(tmp_pat
             running.send_signal(signal.SIGINT)
             status = await asyncio.wait_for(running.wait(), 30)
         assert status == 0
+
+
+async def test_a_rotated_key_is_taken_by_the_running_gateway_and_by_clients_that_read_the_file(tmp_path, lakeloop):
+    engine = Scripted(["x"])
+    async with engine.serve() as engine_url:
+        gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=engine.model))
+        file = tmp_path / "keys" / "operator"
+        async with serving(gateway.app()) as url, GatewayClient(url, lambda: file.read_text().strip()) as client:
+            old = file.read_text().strip()
+            done = await asyncio.to_thread(lakeloop, "rotate-key", "--home", str(tmp_path), "--url", url, "--json")
+            told = json.loads(done.said)
+            assert (told["gateway"], told["takes_new_key"], told["refuses_old_key"]) == (url, True, True)
+            new = file.read_text().strip()
+            assert new != old
+            assert new not in done.said
+            assert (await client.start_session("t")).session_id  # was made with the old key
+            other = await asyncio.to_thread(lakeloop, "rotate-key", "--home", str(tmp_path / "no"), "--url", url)
+            assert (other.status, "no key to replace" in " ".join(other.said.split())) == (2, True)

@@ -56,7 +56,7 @@ async def test_malformed_arguments_are_an_observation(endpoint, job, arguments):
 async def test_plain_text_ends_the_episode_with_nothing_submitted(endpoint, job):
     endpoint.says(content="I think it is Lima.")
     ending = await SEARCH.run(job)
-    assert ending.status == Status.OK and "submitted nothing" in ending.note
+    assert ending.status == Status.OK and "plain text" in ending.note
 
 
 async def test_a_tool_call_that_does_not_parse_is_the_models_error(endpoint, job):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.backends.base import GATEWAY_URL, BoxSpec, Limits, SandboxError
-from sandboxes.backends.runner import AGENT
+from sandboxes.backends.runner.common import AGENT
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
 from sandboxes.gateway.scripted.engine import Scripted

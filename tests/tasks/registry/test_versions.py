@@ -28,7 +28,7 @@ def test_a_version_tells_what_made_it(registry, tmp_path):
         parent=1,
         training_set="ts-1",
         lake_versions={"calls": 7, "rewards": 3},
-        rubrics=["swe@1", "search@1"],
+        rubrics=["swe@1", "search@2"],
         commit="abc123",
     )
     number = registry.register("told", weights(tmp_path / "w", 1.0), lineage=lineage)

@@ -22,7 +22,7 @@ import pytest
 from sandboxes.backends.base import GATEWAY_URL, BackendUnavailable, BoxSpec, Limits
 from sandboxes.backends.bubblewrap import Bubblewrap
 from sandboxes.backends.images import root_filesystem
-from sandboxes.backends.runner import AGENT
+from sandboxes.backends.runner.common import AGENT
 from sandboxes.gateway.client import GatewayClient
 from sandboxes.gateway.scripted.engine import Scripted
 from tasks.stack.settings import ROOT

@@ -5,7 +5,7 @@ import pytest
 from sandboxes.backends.base import SandboxError
 from sandboxes.problems.base import EnvironmentFailure
 from sandboxes.problems.search import KIND
-from sandboxes.problems.search.env import PARAMETER, K, SearchEnvironment
+from sandboxes.problems.search.env import PARAMETER, K
 from sandboxes.problems.search.kind import SearchKind
 from sandboxes.problems.search.questions import generate
 
@@ -25,8 +25,8 @@ def problem(small):
 
 
 @pytest.fixture
-def environment(small, problem):
-    return SearchEnvironment(problem, small)
+async def environment(small, problem):
+    return await SearchKind(small).open(problem, NoBackend())
 
 
 async def test_search_shows_ranked_titles_with_snippets(environment):
@@ -80,8 +80,15 @@ async def test_the_evidence_says_what_was_answered_and_how_it_was_found(environm
     assert seen.done
     answer, retrieval = await environment.grade()
     assert (answer.name, retrieval.name) == ("answer", "retrieval")
-    assert answer.value == {"given": "nonsense", "accepted": json.loads(problem.spec)["accepted"], "match": False}
+    assert answer.value == {
+        "given": "nonsense",
+        "accepted": json.loads(problem.spec)["accepted"],
+        "match": False,
+        "exact": False,
+        "f1": 0.0,
+    }
     assert retrieval.value["queries"] == ["capital Ravos"]
+    assert retrieval.value["results"][0][0] == "Aland / Capital"
     assert retrieval.value["opened"] == ["Aland / Area"]
     assert retrieval.value["corpus"] == small.digest
     assert retrieval.value["k"] == K and retrieval.value["engine"].startswith("bm25s ")

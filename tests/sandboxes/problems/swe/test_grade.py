@@ -1,11 +1,9 @@
-import asyncio
-
 import pytest
 
 from sandboxes.backends.base import SandboxError
 from sandboxes.backends.scripted import ScriptedBackend, said
 from sandboxes.problems.swe import KIND
-from sandboxes.problems.swe.grade import Slots, grade
+from sandboxes.problems.swe.grade import grade
 from sandboxes.problems.swe.patch import between
 from sandboxes.problems.swe.spec import read_spec
 
@@ -121,18 +119,3 @@ async def test_a_report_without_the_nonce_counts_for_nothing(problem):
     forged = b'{"nonce": "0", "status": 0, "names": null, "outcomes": "PPPPP"}\n'
     facts, _ = await judge(problem, mend, ScriptedBackend(lambda argv, files: said(forged)), key="forged")
     assert not facts["tests"]["resolved"] and not facts["tests"]["agrees"]
-
-
-async def test_nothing_runs_beside_the_one_that_runs_alone():
-    slots, order = Slots(2), []
-
-    async def other():
-        async with slots.take():
-            order.append("other")
-
-    async with slots.take(alone=True):
-        waiting = asyncio.create_task(other())
-        await asyncio.sleep(0.01)
-        order.append("alone")
-    await waiting
-    assert order == ["alone", "other"]

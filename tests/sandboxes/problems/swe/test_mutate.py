@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.problems.swe.mutate import apply, mutations
+from sandboxes.problems.swe.sites import KINDS
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
 MODULES = ("argparse.py", "datetime.py", "fractions.py", "textwrap.py", "statistics.py", "heapq.py")
@@ -21,7 +22,7 @@ def test_the_mutated_line_holds_the_new_piece_once_and_putting_the_old_one_back_
     source = (STDLIB / module).read_text()
     found = mutations(source)
     assert len(found) > 50
-    for mutation in found:
+    for mutation in random.Random(1).sample(found, min(300, len(found))):
         mutated = apply(source, mutation)
         lines = mutated.split("\n")
         assert lines[mutation.line - 1].count(mutation.new) == 1
@@ -54,10 +55,62 @@ def test_a_mutated_module_is_valid_python_with_another_meaning(module):
         ("return f(a, b)", ("arguments", "return f(b, a)")),
         ("return a", ("return", "return None")),
         ("if a: pass", ("negated", "if not a: pass")),
+        ("return a < b < items", ("compare", "return a < b <= items")),
+        ("return b", ("variable", "return a")),
+        ("return items[0]", ("index", "return items[-1]")),
+        ("return a if b else items", ("branch", "return items if b else a")),
+        ("return list(items)", ("conversion", "return items")),
+        ("return f(a, key=b)", ("keyword", "return f(a)")),
+        ("items.sort()", ("statement", "pass")),
+        ("items[0] = a", ("statement", "pass")),
+        ("a += b", ("assign", "a = b")),
+        ("raise ValueError(a)", ("raise", "pass")),
+        ("while a: a -= 1", ("loop", "if a: a -= 1")),
     ],
 )
 def test_each_kind_of_mutation_is_found(body, expected):
     assert expected in kinds(body)
+
+
+@pytest.mark.parametrize(
+    "before, kind, after",
+    [
+        ("def f(a, deep=False):", "default", "def f(a, deep=True):"),
+        ("        total = a + item", "early", "        return a + item"),
+        ("        elif item:", "branch", "        if item:"),
+        ("            continue", "loop", "            break"),
+        ("    except KeyError:", "except", "    except IndexError:"),
+        ("    except (OSError, TypeError):", "except", "    except (OSError,):"),
+    ],
+)
+def test_kinds_that_need_more_than_one_line_around_them_are_found(before, kind, after):
+    source = """def f(a, deep=False):
+    for item in a:
+        total = a + item
+        if deep:
+            continue
+        elif item:
+            break
+    try:
+        return total
+    except KeyError:
+        return 0
+    except (OSError, TypeError):
+        return 1
+"""
+    mutated = source.replace(before, after, 1)
+    assert (kind, mutated) in {(m.kind, apply(source, m)) for m in mutations(source)}
+
+
+def test_a_wrong_variable_is_one_that_is_bound_there():
+    source = "def f(self, a):\n    b = a\n    return b\n    late = 1\n"
+    assert {apply(source, m).split("\n")[2] for m in mutations(source, ["variable"])} == {"    return a"}
+
+
+def test_only_the_wanted_kinds_are_given():
+    source = (STDLIB / MODULES[0]).read_text()
+    assert {m.kind for m in mutations(source, ["not", "loop"])} == {"not", "loop"}
+    assert {m.kind for module in MODULES for m in mutations((STDLIB / module).read_text())} == set(KINDS)
 
 
 def test_strings_docstrings_and_module_level_code_are_left_alone():

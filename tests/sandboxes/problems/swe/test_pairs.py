@@ -8,6 +8,8 @@ CASES = {
     "lines added after a blank": ("a\n\nb\n", "a\n\nx\n\nb\n"),
     "lines deleted": ("a\nb\nc\nd\n", "a\nd\n"),
     "several places": ("a\nb\nc\nd\ne\n", "x\nb\nc\ny\nz\ne\n"),
+    "at the top": ("a\nb\n", "x\ny\na\nb\n"),
+    "at the top, before a blank": ("\na\nb\n", "x\n\na\nb\n"),
     "at the end": ("a\nb", "a\nb\nc"),
 }
 

@@ -40,6 +40,7 @@ def test_procedural_prompts_are_short_and_hold_the_broken_line_where_they_promis
         shown = dict(line.split("| ", 1) for line in problem.prompt.splitlines() if line.split("| ")[0].isdigit())
         assert (str(spec.bug.line) in shown) == (spec.hint >= 3)
         assert len(shown) == 1 or spec.hint < 4
+        assert problem.prompt.count("\nFails: ") <= len(spec.bugs)
         if spec.hint >= 3:
             assert shown[str(spec.bug.line)].count(spec.repair[0].old) == 1
 
@@ -69,7 +70,8 @@ def test_the_expert_edits_and_then_submits(problems):
     for problem in problems:
         calls = KIND.expert(problem)
         assert [call.name for call in calls] == ["edit"] * (len(calls) - 1) + ["submit"]
-        assert len(calls) == 2 or read_spec(problem).bug is None
+        assert len(calls) == 1 + len(read_spec(problem).repair)
+        assert len(calls) == 1 + len(read_spec(problem).bugs) or read_spec(problem).bug is None
 
 
 def test_the_shipped_set_is_small():

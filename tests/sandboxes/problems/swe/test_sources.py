@@ -18,5 +18,5 @@ def test_a_file_with_another_digest_is_not_used(pebble, monkeypatch):
 
 
 def test_an_unknown_release_says_so():
-    with pytest.raises(EnvironmentFailure, match="not among the known packages"):
+    with pytest.raises(EnvironmentFailure, match="no known package and no repository"):
         sources.pristine("nowhere", "1.0")

@@ -53,6 +53,19 @@ async def test_a_conversation_of_items_with_parallel_calls_is_one_segment(start,
         one_segment(await stack.rows(session), 3)
 
 
+async def test_reasoning_goes_back_in_the_open_where_a_client_asks_for_it_encrypted(start, one_segment):
+    said = {"role": "assistant", "content": "hello", "reasoning": "a greeting"}
+    async with start([said, "done"], think=True) as stack:
+        session = await stack.client.start_session("t")
+        client, items = stack.openai(session), [{"role": "user", "content": "hi"}]
+        wanted = {"include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}, "store": False}
+        for _ in range(2):
+            answer = await client.responses.create(model=stack.model, input=items, **wanted)
+            items += [item.model_dump(exclude_none=True) for item in answer.output]
+        assert [item["type"] for item in items if "type" in item] == ["reasoning", "message", "message"]
+        one_segment(await stack.rows(session), 2)
+
+
 async def test_parallel_calls_put_one_by_one_before_their_outputs_are_still_one_turn(start, searching, one_segment):
     async with start([searching, "done"], merge=True) as stack:
         session = await stack.client.start_session("t")

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx
 import openai
@@ -13,8 +13,11 @@ from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient, GatewayUnavailable
 from sandboxes.gateway.engines import member as member_module
 from sandboxes.gateway.engines import pool as engines_module
+from sandboxes.gateway.engines.guard import Guard
 from sandboxes.gateway.engines.member import Breaker
-from sandboxes.gateway.engines.pool import rank
+from sandboxes.gateway.engines.pool import answered, rank
+from sandboxes.gateway.engines.upstream import Upstream
+from sandboxes.gateway.errors import EngineTrouble
 from sandboxes.gateway.scripted.engine import Scripted
 from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
@@ -136,18 +139,18 @@ def test_a_breaker_opens_after_trouble_in_a_row_and_closes_with_one_call_that_is
     monkeypatch.setattr(Breaker, "OPEN_S", 0.05)
     breaker = Breaker()
     for _ in range(Breaker.THRESHOLD - 1):
-        breaker.trouble(probing=breaker.begin())
+        breaker.trouble("a", answered=False, probing=breaker.begin())
     breaker.well()
     for _ in range(Breaker.THRESHOLD):
         assert breaker.lets_through()
-        breaker.trouble(probing=breaker.begin())
+        breaker.trouble("a", answered=False, probing=breaker.begin())
     assert not breaker.lets_through()
     time.sleep(0.06)
     assert breaker.lets_through()
     probing = breaker.begin()
     assert probing
     assert not breaker.lets_through()  # one call at a time finds out
-    breaker.trouble(probing=probing)
+    breaker.trouble("a", answered=True, probing=probing)
     assert 0.05 < breaker.left_s <= 0.1
     time.sleep(0.11)
     breaker.give_up(probing=breaker.begin())  # its client left: the next one finds out
@@ -161,11 +164,11 @@ async def test_a_lone_broken_engine_says_when_to_come_back_and_serves_again(tmp_
     monkeypatch.setattr(Breaker, "OPEN_S", 0.5)
     async with fleet(tmp_path, Scripted(["hello"])) as it:
         [(url, engine)] = it.engines.items()
-        session = await it.client.start_session("t")
-        engine.failures.extend(["500"] * Breaker.THRESHOLD)
-        for _ in range(Breaker.THRESHOLD):
+        session, *others = [await it.client.start_session("t") for _ in range(Breaker.WITNESSES)]
+        engine.failures.extend(["500"] * (Breaker.THRESHOLD + len(others)))
+        for one in [*[session] * Breaker.THRESHOLD, *others]:
             with pytest.raises(openai.InternalServerError, match="EngineDeadError"):
-                await it.call(session)
+                await it.call(one)
         with pytest.raises(openai.InternalServerError, match=r"failed 5 calls in a row.*EngineDeadError") as failure:
             await it.call(session)
         assert failure.value.response.headers["retry-after"] == "1"
@@ -173,6 +176,38 @@ async def test_a_lone_broken_engine_says_when_to_come_back_and_serves_again(tmp_
         await asyncio.sleep(0.5)
         assert (await it.call(session)).choices[0].message.content == "hello"
         assert await it.states() == {url: "serving"}
+
+
+async def test_what_one_client_makes_fail_keeps_nobody_else_from_the_engine(tmp_path):
+    async with fleet(tmp_path, Scripted(["hello"])) as it:
+        [(url, engine)] = it.engines.items()
+        poison, other = [await it.client.start_session(name) for name in "po"]
+        for _ in range(3 * Breaker.THRESHOLD):
+            engine.failures.append("500")
+            with pytest.raises(openai.InternalServerError, match="EngineDeadError"):
+                await it.call(poison)
+        assert await it.states() == {url: "serving"}
+        assert (await it.call(other)).choices[0].message.content == "hello"
+
+
+async def test_an_engine_that_gives_no_answer_is_in_trouble_whoever_asks(tmp_path):
+    async def silent(reader, writer):
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async def closing(_, writer):
+        writer.close()
+
+    for behaviour in (silent, closing):
+        async with await asyncio.start_server(behaviour, "127.0.0.1", 0) as server:
+            url = "http://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+            upstream = Upstream(url, Guard(url, []), deadline_s=0.3, connections=1)
+            with pytest.raises(EngineTrouble) as trouble:
+                await upstream.post("/inference/v1/generate", {})
+            assert not answered(trouble.value)
+            await upstream.close()
+    assert answered(EngineTrouble("the engine answered 500"))
 
 
 async def test_a_request_that_the_engine_refuses_is_no_trouble_of_the_engine(tmp_path):
@@ -308,10 +343,9 @@ async def test_an_engine_that_becomes_unlike_the_others_takes_no_call(tmp_path):
     async with fleet(tmp_path) as it:
         session = await it.client.start_session("t")
         home = it.home(session)
-        first = next(iter(it.engines))
         it.engines[home].version = "scripted-2"
         it.engines[home].started += 1  # as after an update
-        await it.until(home, "stale" if home == first else "broken")
+        await it.until(home, "broken")
         await it.call(session)
         assert it.engines[home].generated == 0
 

@@ -9,7 +9,7 @@ import httpx
 import psutil
 import pytest
 
-from sandboxes.gateway.client import GatewayClient
+from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable
 from sandboxes.gateway.scripted.engine import Scripted
 from sandboxes.gateway.sessions.share import Share, number_of
 
@@ -37,7 +37,7 @@ def test_a_session_id_ends_with_its_number():
 
 @asynccontextmanager
 async def gateway(home, engine_url, *arguments):
-    """A parent process with three workers, and a client. All are gone at the end."""
+    """A parent process with three workers, or as many as `arguments` say, and a client. All are gone at the end."""
     command = ["--port", "0", "--engine", engine_url, "--home", str(home), "--model", "scripted", "--workers", "3"]
     parent = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "sandboxes.gateway", *command, *arguments, stdout=asyncio.subprocess.PIPE
@@ -47,7 +47,7 @@ async def gateway(home, engine_url, *arguments):
         line = (await asyncio.wait_for(parent.stdout.readline(), 30)).decode()
         assert line.startswith("gateway: http"), line
         async with GatewayClient(line.split()[1], (home / "keys" / "operator").read_text().strip()) as client:
-            await all_up(home, 3)
+            await all_up(home, int(arguments[1]) if arguments[:1] == ("--workers",) else 3)
             children = psutil.Process(parent.pid).children()
             yield parent, client
     finally:
@@ -178,3 +178,56 @@ async def test_a_port_that_another_gateways_workers_share_is_taken(tmp_path):
             )  # fmt: skip
             _, said = await asyncio.wait_for(other.communicate(), 30)
             assert (other.returncode, b"--port" in said) == (1, True)
+
+
+async def test_capacity_and_tickets_are_those_of_all_workers_together(tmp_path):
+    limit = ("--workers", "2", "--max-sessions", "4")
+    async with Scripted(["x"]).serve() as engine_url, gateway(tmp_path, engine_url, *limit) as (parent, client):
+        operator = (tmp_path / "keys" / "operator").read_text().strip()
+
+        async def capacity():
+            """As several connections are told, so as both workers tell it."""
+            answer = await ask(client.base_url, operator, "/grant_capacity")
+            return answer.json()["capacity"]
+
+        first = await client.start_session("t")
+        for granted in range(1, 5):
+            assert await capacity() == 3 + granted
+        opened = [first, *[await client.start_session("t") for _ in range(7)]]  # three places, then four tickets
+        assert {number_of(session.session_id) % 2 for session in opened} == {0, 1}
+        with pytest.raises(GatewayRefused, match="429: 8 sessions are open"):
+            await client.start_session("t")
+        for session in opened[:5]:
+            await client.end_session(session)
+        assert await capacity() == 2  # three open, one place, one ticket
+        for worker in psutil.Process(parent.pid).children():
+            worker.kill()
+        await asyncio.sleep(1)
+        await all_up(tmp_path, 2)
+        assert await capacity() == 3
+        for _ in range(3):
+            await client.start_session("t")
+        with pytest.raises(GatewayRefused, match="429: 6 sessions are open"):
+            await client.start_session("t")
+
+
+async def test_sessions_that_either_of_two_workers_lost_stop_both_until_one_of_them_is_reset(tmp_path):
+    engine = Scripted(["x"])
+    stop = ("--workers", "2", "--max-mask-fraction", "0.1")  # of 20: the third
+    async with engine.serve() as engine_url, gateway(tmp_path, engine_url, *stop) as (_, client):
+
+        async def lose_one():
+            engine.failures.append("nan")
+            session = await client.start_session("t")
+            await ask(client.base_url, session.api_key)
+            await client.end_session(session)
+            return number_of(session.session_id) % 2
+
+        assert {await lose_one() for _ in range(2)} == {0, 1}  # at each worker one
+        await lose_one()
+        for _ in range(2):
+            with pytest.raises(GatewayUnavailable, match="3 of the last 3 sessions"):
+                await client.start_session("t")
+        assert "3 of the last 3" in await client.reset_stop()
+        for _ in range(2):
+            await client.end_session(await client.start_session("t"))

@@ -1,0 +1,68 @@
+"""From the gateway's journal into the lake: each outside session once, flows' own sessions never, the undecided later."""
+
+import asyncio
+import logging
+
+import httpx
+
+from lakehouse.query import query
+from lakehouse.records import Dispatch, episode_id, group_id, now
+from lakehouse.write import Writer
+from sandboxes.gateway.app import Gateway
+from sandboxes.gateway.client import GatewayClient
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.server.listen import serving
+from sandboxes.gateway.settings import Settings
+from tasks.ingest import find, read
+from tasks.land import land
+
+OF_A_FLOW = Dispatch(
+    episode_id=episode_id("run", "p", 0), run_id="run", group_id=group_id("run", "p"), problem_id="p", sample_index=0,
+    agent="search", mode="policy", purpose="train", created_at=now(),
+)  # fmt: skip
+
+
+async def play(client, task, *, reward=None, end=True):
+    session = await client.start_session(task)
+    async with httpx.AsyncClient(base_url=client.base_url, timeout=30, verify=False) as http:
+        body = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
+        headers = {"Authorization": f"Bearer {session.api_key}"}
+        (await http.post("/v1/chat/completions", json=body, headers=headers)).raise_for_status()
+    if reward is not None:
+        await client.set_reward(session, reward, scope="episode", labeller="app")
+    if end:
+        await client.end_session(session)
+    return session
+
+
+async def ingest(patience_s):
+    found = await find.fn(patience_s)
+    results = await read.fn(found.ready)
+    landed = await asyncio.to_thread(land.fn, results)
+    return landed.episodes, found.waiting
+
+
+async def test_outside_sessions_land_once_and_flows_sessions_and_the_undecided_do_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    monkeypatch.delenv("LAKELOOP_LAKE", raising=False)
+    monkeypatch.setattr("tasks.land.get_run_logger", lambda: logging.getLogger("land"))  # Prefect's, outside of a run
+    Writer().append("dispatches", [OF_A_FLOW])
+    async with Scripted(["hello"]).serve() as engine_url:
+        gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model="scripted"))
+        async with serving(gateway.app()) as url, GatewayClient(url, gateway.operator_key) as client:
+            monkeypatch.setenv("LAKELOOP_GATEWAY_PORT", url.rpartition(":")[2])
+            await play(client, "shop/1", reward=1.0)
+            undecided = await play(client, "shop/2")
+            await play(client, OF_A_FLOW.episode_id, reward=1.0)
+            await play(client, "shop/3", reward=0.5, end=False)
+            assert await ingest(3600) == (1, 1)
+            assert await ingest(3600) == (0, 1)
+            await client.set_reward(undecided, 0.5, scope="episode", labeller="a person, later")
+            assert await ingest(3600) == (1, 0)
+            await play(client, "shop/4")
+            assert await ingest(0) == (1, 0)
+            assert await ingest(0) == (0, 0)
+    landed = query("select problem_id, problem_kind, status from episodes order by problem_id").rows()
+    assert landed == [(f"shop/{n}", "external", "ok") for n in (1, 2, 4)]
+    rewarded = query("select problem_id from episodes semi join evidence using (episode_id) order by problem_id").rows()
+    assert rewarded == [("shop/1",), ("shop/2",)]
