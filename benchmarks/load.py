@@ -1,11 +1,15 @@
-"""A load generator: as many clients as asked, each sends its next call when it has the answer of the last one."""
+"""A load generator: as many clients as asked, each plays one conversation after the other, a call when it has the answer
+of the last one."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
+
+SYSTEM = "You are a careful research assistant. Use what you are told, think step by step, and answer in one line. " * 2
 
 
 @dataclass
@@ -28,69 +32,90 @@ class Load:
 
 @dataclass(frozen=True)
 class Target:
-    """Where chat completions go. `keys`: one per client, in turn."""
+    """Where chat completions go. `operator`: the key that starts a session for each conversation, where that is needed."""
 
     url: str  # up to and with /v1
     model: str
-    keys: tuple[str, ...] = ("none",)
+    operator: str | None = None
 
 
-async def drive(
-    target: Target, *, clients: int, calls: int, max_tokens: int, stream: bool = False, tag: str = ""
-) -> Load:
+@dataclass(frozen=True)
+class Talk:
+    """What each conversation is: so many calls, each with what was said before, so many tokens an answer."""
+
+    max_tokens: int
+    turns: int = 1
+    stream: bool = False
+
+
+async def drive(target: Target, talk: Talk, *, clients: int, calls: int, tag: str = "") -> Load:
     """`calls` chat completions over `clients` clients; RuntimeError with the answer where one fails."""
-    load, numbers = Load(), iter(range(calls))
+    load, numbers = Load(), iter(range(max(1, calls // talk.turns)))
     timeout = aiohttp.ClientTimeout(total=300)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
 
-        async def client(own: int) -> None:
-            key = target.keys[own % len(target.keys)]
+        async def client() -> None:
             for number in numbers:
-                await _call(http, target, key, f"{tag} question {number} of client {own}", max_tokens, stream, load)
+                await _conversation(http, target, talk, f"{tag} {number}".strip(), load)
 
         began = time.perf_counter()
-        await asyncio.gather(*(client(own) for own in range(clients)))
+        await asyncio.gather(*(client() for _ in range(clients)))
         load.seconds = time.perf_counter() - began
     return load
 
 
-async def _call(
-    http: aiohttp.ClientSession, target: Target, key: str, text: str, max_tokens: int, stream: bool, load: Load
-) -> None:
-    body = {
-        "model": target.model,
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": max_tokens,
-        "temperature": 1.0,
-        "stream": stream,
-    }
-    if stream:
-        body["stream_options"] = {"include_usage": True}
-    began = time.perf_counter()
-    async with http.post(
-        f"{target.url}/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}
-    ) as answer:
-        if answer.status != 200:
-            raise RuntimeError(f"{target.url} answered {answer.status}: {(await answer.text())[:300]}")
-        if stream:
-            await _read_stream(answer, began, load)
+async def _conversation(http: aiohttp.ClientSession, target: Target, talk: Talk, name: str, load: Load) -> None:
+    key = "none"
+    if target.operator:
+        rl = target.url.removesuffix("/v1") + "/rl/"
+        key = (await _post(http, rl + "start_session", target.operator, {"task_id": f"bench-{name}"}))["api_key"]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
+    for turn in range(talk.turns):
+        messages.append({"role": "user", "content": f"question {turn} of conversation {name}"})
+        body = {
+            "model": target.model,
+            "messages": messages,
+            "max_tokens": talk.max_tokens,
+            "temperature": 1.0,
+            "stream": talk.stream,
+        }
+        began = time.perf_counter()
+        if talk.stream:
+            await _stream(http, target, key, body, began, load)
         else:
-            load.tokens += (await answer.json())["usage"]["completion_tokens"]
-    load.latency_ms.append((time.perf_counter() - began) * 1000)
+            answer = await _post(http, f"{target.url}/chat/completions", key, body)
+            load.tokens += answer["usage"]["completion_tokens"]
+            messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
+        load.latency_ms.append((time.perf_counter() - began) * 1000)
+    if target.operator:
+        await _post(http, rl + "end_session", key, {})
 
 
-async def _read_stream(answer: aiohttp.ClientResponse, began: float, load: Load) -> None:
-    seen = False
-    async for line in answer.content:
-        if (
-            not seen
-            and b'"content":"' in line.replace(b": ", b":")
-            and b'"content":""' not in line.replace(b": ", b":")
-        ):
-            load.first_ms.append((time.perf_counter() - began) * 1000)
-            seen = True
-        if b'"completion_tokens"' in line:
-            load.tokens += int(line.partition(b'"completion_tokens"')[2].lstrip(b": ").split(b",")[0].split(b"}")[0])
+async def _post(http: aiohttp.ClientSession, url: str, key: str, body: Any) -> dict[str, Any]:
+    async with http.post(url, json=body, headers={"Authorization": f"Bearer {key}"}) as answer:
+        if answer.status != 200:
+            raise RuntimeError(f"{url} answered {answer.status}: {(await answer.text())[:300]}")
+        found: dict[str, Any] = await answer.json()
+        return found
+
+
+async def _stream(
+    http: aiohttp.ClientSession, target: Target, key: str, body: dict[str, Any], began: float, load: Load
+) -> None:
+    body = {**body, "stream_options": {"include_usage": True}}
+    url = f"{target.url}/chat/completions"
+    async with http.post(url, json=body, headers={"Authorization": f"Bearer {key}"}) as answer:
+        if answer.status != 200:
+            raise RuntimeError(f"{url} answered {answer.status}: {(await answer.text())[:300]}")
+        seen = False
+        async for raw in answer.content:
+            line = raw.replace(b": ", b":")
+            if not seen and b'"content":"' in line and b'"content":""' not in line:
+                load.first_ms.append((time.perf_counter() - began) * 1000)
+                seen = True
+            if b'"completion_tokens"' in line:
+                rest = line.partition(b'"completion_tokens"')[2].lstrip(b": ")
+                load.tokens += int(rest.split(b",")[0].split(b"}")[0])
 
 
 async def paired(runs: Mapping[str, Callable[[], Awaitable[Load]]], rounds: int) -> dict[str, list[Load]]:
