@@ -88,7 +88,7 @@ class Box(Protocol):
     """A running box. Every call has a deadline and raises SandboxError when the box is gone.
 
     A command's environment is a small fixed one (PATH, HOME, LANG, TZ), then that of the box, then `env`; nothing comes from
-    the controller's own. A `cwd` that cannot be entered is the command's failure: 126.
+    the controller's own. `cwd` may be relative to WORKDIR; one that cannot be entered is the command's failure: 126.
     """
 
     async def exec(
