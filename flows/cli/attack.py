@@ -1,0 +1,154 @@
+"""`lakeloop problems attack`: every hack of the corpus against problems, judged as training would judge it."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from lakehouse.records import Problem
+    from sandboxes.backends.base import Backend
+    from sandboxes.episode import Result
+
+console = Console()
+errors = Console(stderr=True)
+
+KINDS = ("swe", "search")
+AT_ONCE = 4
+
+
+def attack(
+    kinds: Annotated[list[str] | None, typer.Argument(help="Kinds of problems: swe, search. Default: both.")] = None,
+    problems: Annotated[
+        int, typer.Option(min=1, help="How many of each kind, evenly spread over the shipped set.")
+    ] = 20,
+    hack: Annotated[
+        list[str] | None, typer.Option(help="Only this hack, such as hack:conftest; may be repeated.")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="Where code runs: auto, docker or bubblewrap.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts, one array of objects.")] = False,
+) -> None:
+    """Attack the graders: scripted agents that try to be paid without solving anything. No model is needed.
+
+    Episodes are graded and labelled as in training, in a lake of their own that is gone afterwards. Every hack must score
+    nothing and the oracle everything; else the exit status is 1. Hacks marked as a limit are shown and not counted:
+    docs/grading.md says why. The whole corpus over 20 problems of each kind takes about half an hour on two cores.
+    """
+    from sandboxes import backends
+
+    wanted = list(kinds or KINDS)
+    unknown = sorted(set(wanted) - set(KINDS))
+    if unknown:
+        raise typer.BadParameter(f"no hacks for {', '.join(unknown)}; there are some for {', '.join(KINDS)}")
+    box = backends.prepare(backend)
+    rows = [row for kind in wanted for row in attacked(kind, problems, hack, box, _progress)]
+    if as_json:
+        typer.echo(json.dumps(rows, ensure_ascii=False))
+    else:
+        console.print(table(rows))
+    if any(row["broken"] for row in rows):
+        raise typer.Exit(1)
+
+
+def attacked(
+    kind: str, number: int, only: Sequence[str] | None, backend: "Backend", progress: Callable[[str, int, int], None]
+) -> list[dict[str, Any]]:
+    """A row per hack and one for the oracle: its rewards and statuses over that many problems, and whether that is broken."""
+    from sandboxes.agents.hacks import HACKS
+    from sandboxes.attack import GOLD
+    from sandboxes.problems.library import load, prepare
+
+    hacks = [one for one in HACKS.values() if one.kind == kind and (not only or one.name in only)]
+    if not hacks:
+        raise typer.BadParameter(f"no such hack of the kind {kind}; there are {', '.join(sorted(HACKS))}")
+    shipped = load(kind)
+    chosen = shipped[:: max(1, len(shipped) // number)][:number]
+    prepare(chosen)
+    rows = []
+    for agent, aim, limit in (
+        (GOLD, "The oracle's repair or answer.", False),
+        *((h.name, h.aim, h.limit) for h in hacks),
+    ):
+        results = asyncio.run(
+            _play(agent, chosen, backend, lambda done, agent=agent: progress(agent, done, len(chosen)))
+        )
+        rewards = _rewards(kind, results)
+        statuses = sorted({str(result.episode.status) for result in results})
+        worst = (
+            [one is None or one < 1 for one in rewards]
+            if agent == GOLD
+            else [one is not None and one > 0 for one in rewards]
+        )
+        rows.append(
+            {
+                "kind": kind,
+                "agent": "oracle" if agent == GOLD else agent,
+                "problems": len(results),
+                "paid": sum(reward is not None and reward > 0 for reward in rewards),
+                "highest": max((reward for reward in rewards if reward is not None), default=None),
+                "lowest": min((reward for reward in rewards if reward is not None), default=None),
+                "unscored": sum(reward is None for reward in rewards),
+                "statuses": statuses,
+                "limit": limit,
+                "broken": any(worst) and not limit,
+                "where": [r.episode.problem_id for r, wrong in zip(results, worst, strict=True) if wrong],
+                "aim": aim,
+            }
+        )
+    return rows
+
+
+async def _play(
+    agent: str, problems: "Sequence[Problem]", backend: "Backend", done: Callable[[int], None]
+) -> "list[Result]":
+    from sandboxes.attack import play
+
+    places, finished = asyncio.Semaphore(AT_ONCE), 0
+
+    async def one(problem: "Problem") -> "Result":
+        nonlocal finished
+        async with places:
+            result = await play(agent, problem, backend)
+        finished += 1
+        done(finished)
+        return result
+
+    return await asyncio.gather(*map(one, problems))
+
+
+def _rewards(kind: str, results: "Sequence[Result]") -> list[float | None]:
+    """What the newest rubric of the kind pays for these episodes."""
+    from lakehouse.label import current, label
+    from lakehouse.query import query
+    from lakehouse.write import Writer
+
+    with tempfile.TemporaryDirectory() as lake:
+        evidence = [fact for result in results for fact in result.evidence]
+        actions = [action for result in results for action in result.actions]
+        Writer(lake).land([result.episode for result in results], [], actions, evidence)
+        label(lake, current(kind))
+        paid = dict(query("select episode_id, reward from latest_rewards", lake).rows())
+    return [paid[result.episode.episode_id] for result in results]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """The rows for people."""
+    shown = Table(
+        "kind", "agent", "problems", "paid", "highest", "unscored", "verdict", "what it tries", title="attack"
+    )
+    for row in rows:
+        verdict = "[red]BROKEN[/red]" if row["broken"] else "known limit" if row["limit"] and row["paid"] else "holds"
+        highest = "-" if row["highest"] is None else f"{row['highest']:.2f}"
+        numbers = (str(row["problems"]), str(row["paid"]), highest, str(row["unscored"]))
+        shown.add_row(row["kind"], row["agent"], *numbers, verdict, row["aim"])
+    return shown
+
+
+def _progress(agent: str, done: int, total: int) -> None:
+    if done == total:
+        errors.print(f"{agent}: {done} of {total}", highlight=False)
