@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sandboxes.agents.base import Agent, Endpoint, Sampling
+from sandboxes.agents.closed_book import ClosedBook
 from sandboxes.agents.command import CommandAgent, DefinitionError, read, shipped
 from sandboxes.agents.expert import Expert
 from sandboxes.agents.hacks import HACKS
@@ -12,7 +13,9 @@ from sandboxes.agents.scripted import Scripted
 from sandboxes.agents.search import SEARCH
 from sandboxes.agents.swe import SWE
 
-AGENTS: dict[str, Agent] = {agent.name: agent for agent in (SWE, SEARCH, PYTHON, Expert(), Null(), Scripted())}
+AGENTS: dict[str, Agent] = {
+    agent.name: agent for agent in (SWE, SEARCH, PYTHON, ClosedBook(), Expert(), Null(), Scripted())
+}
 
 COMMANDS: dict[str, CommandAgent] = {agent.name: agent for agent in shipped()}
 
