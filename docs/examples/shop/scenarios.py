@@ -89,8 +89,8 @@ SCENARIOS = (
           changes={"4731": {"return_label": True}}, detail="It is unopened.", difficulty=0.5),
     _case("lantern-gold", "cleo", "4732", "refused", "I want to return a lantern. I am a gold customer!",
           detail="Unopened.", difficulty=0.5),
-
-             _case("side-table-broken", "cleo", "4733", "refunded", "A leg of my side table was broken from the start.", _refund("4733", 88),
+    _case("side-table-broken", "cleo", "4733", "refunded", "A leg of my side table was broken from the start.",
+          _refund("4733", 88),
           changes={"4733": {"refunded": 88}}, detail="It was like that when I opened it.", difficulty=0.6),
     _case("wardrobe-sues", "cleo", "4734", "escalated", "Where is my wardrobe? My lawyer will write to you, I will sue!",
           detail="I said that I will sue.", difficulty=0.6, split="eval"),
