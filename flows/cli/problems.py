@@ -31,15 +31,28 @@ def add_to(app: typer.Typer) -> None:
 
 @problems_app.command("load")
 def load_problems(
-    kinds: Annotated[list[str] | None, typer.Argument(help="Kinds to load. Default: all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Kinds or sets, such as search/debian. Default: all kinds, no further sets."),
+    ] = None,
 ) -> None:
     """Put the shipped problems into the lake. One that changed is added as a new edition; episodes keep the one they saw."""
     from lakehouse.write import Writer
+    from sandboxes.problems.library import DEFAULTS
+
+    for name in names or DEFAULTS:
+        added = Writer().put_problems(_shipped(name))
+        console.print(f"{name}: {added.rows} new problems or editions")
+
+
+def _shipped(name: str) -> "list[Problem]":
+    """The shipped problems of a kind or set. A usage error where a set of this name is not shipped."""
     from sandboxes.problems.library import LOADERS, load
 
-    for kind in kinds or LOADERS:
-        added = Writer().put_problems(load(kind))
-        console.print(f"{kind}: {added.rows} new problems or editions")
+    found = load(name)
+    if not found and "/" in name:
+        raise typer.BadParameter(f"no set {name!r} is shipped; there are {', '.join(n for n in LOADERS if '/' in n)}")
+    return found
 
 
 @problems_app.command("import")
@@ -241,15 +254,57 @@ def build_swe(
 
 @problems_app.command("check")
 def check_problems(
-    kind: Annotated[str, typer.Argument(help="Kind of problem: python, search or swe.")],
+    name: Annotated[str, typer.Argument(help="Kind or set of problems: python, search, search/debian, swe.")],
     sample: Annotated[int, typer.Option(min=1, help="How many, evenly spread over the shipped set.")] = 20,
     backend: Annotated[str, typer.Option(help="Where code runs: auto, docker or bubblewrap.")] = "auto",
 ) -> None:
     """Put shipped problems through both gates again: the oracle must solve them, doing nothing must not. No model needed."""
+    if not _all_passed(_gated(_spread(_shipped(name), sample), backend)):
+        raise typer.Exit(1)
+
+
+@problems_app.command("closed-book")
+def closed_book(
+    name: Annotated[
+        str, typer.Argument(help="Kind or set of problems: search, search/debian, or one that was imported.")
+    ],
+    sample: Annotated[int | None, typer.Option(min=1, help="How many. Default: all that a run could draw.")] = None,
+    split: Annotated[str, typer.Option(help="train or eval.")] = "train",
+    concurrency: Annotated[int, typer.Option(min=1, help="Questions at a time.")] = 24,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Ask the served model each question without tools. What it knows by heart is drawn no more: searching is not learnt there.
+
+    The questions are episodes of the agent closed-book, through the gateway. `from closed_book` shows who knew what.
+    """
+    from flows.cli import runs
+    from lakehouse.planning import available
+    from lakehouse.query import query as rows
+    from lakehouse.write import Writer
     from sandboxes.problems.library import load
 
-    if not _all_passed(_gated(_spread(load(kind), sample), backend)):
-        raise typer.Exit(1)
+    if split not in ("train", "eval"):
+        raise typer.BadParameter("train or eval", param_hint="--split")
+    Writer().put_problems(load(name))
+    there = available(None, name, split="eval" if split == "eval" else "train")
+    asked = min(sample or there, there)
+    if not asked:
+        raise typer.BadParameter(
+            f"no {name} problem of split {split} is left to ask: `lakeloop problems list` shows what there is"
+        )
+    given = {"problems": {name: asked}, "split": split, "samples": 1, "agent": "closed-book", "purpose": "closed-book"}
+    given |= {"temperature": 0.0, "max_tokens": 48, "max_turns": 1, "concurrency": concurrency}
+    run = runs.call("collect", given, Console(stderr=True))
+    known = rows(f"""
+        select count_if((value ->> '$.match')::boolean) from evidence
+        join episodes using (episode_id) where name = 'answer' and run_id = '{run.run_id}'
+    """).item()  # noqa: S608 - an id of ours
+    if as_json:
+        typer.echo(json.dumps({"run_id": run.run_id, "asked": asked, "answered": run.landed, "known": int(known)}))
+        return
+    console.print(
+        f"{name}: {known} of {asked} known without tools; they are drawn no more (run {run.run_id})", highlight=False
+    )
 
 
 def _spread(problems: "Sequence[Problem]", sample: int) -> "Sequence[Problem]":
