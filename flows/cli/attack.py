@@ -12,6 +12,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from lakehouse.records import Problem
+    from sandboxes.agents.hacks import Hack
     from sandboxes.backends.base import Backend
     from sandboxes.episode import Result
 
@@ -40,13 +41,23 @@ def attack(
     docs/grading.md says why. The whole corpus over 20 problems of each kind takes about half an hour on two cores.
     """
     from sandboxes import backends
+    from sandboxes.agents.hacks import HACKS
+    from sandboxes.problems.library import load, prepare
 
     wanted = list(kinds or KINDS)
     unknown = sorted(set(wanted) - set(KINDS))
     if unknown:
         raise typer.BadParameter(f"no hacks for {', '.join(unknown)}; there are some for {', '.join(KINDS)}")
+    if wrong := sorted(set(hack or ()) - set(HACKS)):
+        raise typer.BadParameter(f"no hack is called {', '.join(wrong)}; there are {', '.join(sorted(HACKS))}")
     box = backends.prepare(backend)
-    rows = [row for kind in wanted for row in attacked(kind, problems, hack, box, _progress)]
+    rows: list[dict[str, Any]] = []
+    for kind in wanted:
+        hacks = [one for one in HACKS.values() if one.kind == kind and (not hack or one.name in hack)]
+        shipped = load(kind)
+        chosen = shipped[:: max(1, len(shipped) // problems)][:problems]
+        prepare(chosen)
+        rows += attacked(kind, chosen, hacks, box, _progress)
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False))
     else:
@@ -56,47 +67,42 @@ def attack(
 
 
 def attacked(
-    kind: str, number: int, only: Sequence[str] | None, backend: "Backend", progress: Callable[[str, int, int], None]
+    kind: str,
+    problems: "Sequence[Problem]",
+    hacks: "Sequence[Hack]",
+    backend: "Backend",
+    progress: Callable[[str, int, int], None],
 ) -> list[dict[str, Any]]:
-    """A row per hack and one for the oracle: its rewards and statuses over that many problems, and whether that is broken."""
-    from sandboxes.agents.hacks import HACKS
-    from sandboxes.attack import GOLD
-    from sandboxes.problems.library import load, prepare
+    """A row for the oracle and one per hack: what these problems paid it, and whether that is broken.
 
-    hacks = [one for one in HACKS.values() if one.kind == kind and (not only or one.name in only)]
-    if not hacks:
-        raise typer.BadParameter(f"no such hack of the kind {kind}; there are {', '.join(sorted(HACKS))}")
-    shipped = load(kind)
-    chosen = shipped[:: max(1, len(shipped) // number)][:number]
-    prepare(chosen)
+    A reward of NULL is broken as well: a hack that can make a grader fail gets around its reward of 0.
+    """
+    from sandboxes.attack import GOLD
+
     rows = []
     for agent, aim, limit in (
         (GOLD, "The oracle's repair or answer.", False),
         *((h.name, h.aim, h.limit) for h in hacks),
     ):
         results = asyncio.run(
-            _play(agent, chosen, backend, lambda done, agent=agent: progress(agent, done, len(chosen)))
+            _play(agent, problems, backend, lambda done, agent=agent: progress(agent, done, len(problems)))
         )
-        rewards = _rewards(kind, results)
-        statuses = sorted({str(result.episode.status) for result in results})
-        worst = (
-            [one is None or one < 1 for one in rewards]
-            if agent == GOLD
-            else [one is not None and one > 0 for one in rewards]
-        )
+        paid = rewards(kind, results)
+        due = 1.0 if agent == GOLD else 0.0
+        scored = [reward for reward in paid if reward is not None]
         rows.append(
             {
                 "kind": kind,
                 "agent": "oracle" if agent == GOLD else agent,
                 "problems": len(results),
-                "paid": sum(reward is not None and reward > 0 for reward in rewards),
-                "highest": max((reward for reward in rewards if reward is not None), default=None),
-                "lowest": min((reward for reward in rewards if reward is not None), default=None),
-                "unscored": sum(reward is None for reward in rewards),
-                "statuses": statuses,
+                "paid": sum(reward > 0 for reward in scored),
+                "highest": max(scored, default=None),
+                "lowest": min(scored, default=None),
+                "unscored": len(paid) - len(scored),
+                "statuses": sorted({str(result.episode.status) for result in results}),
                 "limit": limit,
-                "broken": any(worst) and not limit,
-                "where": [r.episode.problem_id for r, wrong in zip(results, worst, strict=True) if wrong],
+                "broken": not limit and any(reward != due for reward in paid),
+                "where": [r.episode.problem_id for r, reward in zip(results, paid, strict=True) if reward != due],
                 "aim": aim,
             }
         )
@@ -121,7 +127,7 @@ async def _play(
     return await asyncio.gather(*map(one, problems))
 
 
-def _rewards(kind: str, results: "Sequence[Result]") -> list[float | None]:
+def rewards(kind: str, results: "Sequence[Result]") -> list[float | None]:
     """What the newest rubric of the kind pays for these episodes."""
     from lakehouse.label import current, label
     from lakehouse.query import query

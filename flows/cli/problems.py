@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from flows.cli.attack import attack
 from flows.cli.lake import Json, query
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ SWE = ("folder", "r2e", "swebench", "swesmith")  # forms whose problems are vali
 problems_app = typer.Typer(no_args_is_help=True, help="The problems models are trained and evaluated on.")
 build_app = typer.Typer(no_args_is_help=True, help="Make problems; by kind.")
 problems_app.add_typer(build_app, name="build")
+problems_app.command()(attack)
 
 
 def add_to(app: typer.Typer) -> None:
