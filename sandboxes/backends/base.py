@@ -69,7 +69,7 @@ class Background:
     """A background process as it stands."""
 
     number: int  # within its box
-    argv: tuple[str, ...]
+    argv: Sequence[str]
     exit_code: int | None  # None: it runs
     ran_s: float
 

@@ -1,6 +1,7 @@
 """Background processes: on request they outlive their call, and nothing outlives them."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -95,7 +96,16 @@ async def test_there_are_sixteen_at_most_and_they_share_the_boxs_limits(backend)
     crowd = "import os, time\nfor _ in range(24):\n  if os.fork() == 0: time.sleep(30); os._exit(0)"
     assert b"BlockingIOError" in (await box.exec(["python3", "-c", crowd], timeout_s=20)).stderr
     await box.stop(numbers[3])
-    assert await box.start(["true"]) == 17
+    greedy = "import os, time\nwhile True:\n  try:\n    if os.fork() == 0: time.sleep(60)\n  except OSError: time.sleep(0.01)"
+    number = await box.start(["python3", "-c", greedy])
+    for _ in range(100):
+        with suppress(ValueError):
+            while (await box.exec(["true"], timeout_s=20)).exit_code == 0:
+                pass
+        with pytest.raises(ValueError, match="leave no room under the box's process limit"):
+            await box.exec(["true"], timeout_s=20)
+    await box.stop(number)
+    assert (await box.exec(["true"], timeout_s=20)).exit_code == 0
     with pytest.raises(ValueError, match="no background process 4"):
         await box.output(4)
     await box.close()

@@ -54,7 +54,9 @@ async def test_nothing_of_the_controllers_environment_is_seen(backend, monkeypat
 
 async def test_a_folder_that_cannot_be_entered_is_the_commands_failure(box):
     result = await sh(box, "true", cwd="/nowhere")
-    assert (result.exit_code, result.stderr) == (126, b"sh: cannot run in /nowhere: No such file or directory\n")
+    assert (result.exit_code, result.stderr) == (126, b"sh: cannot run in '/nowhere': No such file or directory\n")
+    for name in ("a\0b", "\ud800"):
+        assert b"sh: cannot run in " in (await sh(box, "true", cwd=name)).stderr
     assert (await sh(box, "pwd", cwd="pkg")).stdout == b"/testbed/pkg\n"
 
 
@@ -63,6 +65,12 @@ async def test_output_need_not_be_text(box):
     assert (result.exit_code, result.stdout, result.stderr) == (3, b"\xff\xfe\x00bad\n", b"\xc0")
     name = await box.exec(["printf", "\udcff"], timeout_s=20)  # an argument that is no UTF-8, as Python spells it
     assert name.stdout == b"\xff"
+
+
+async def test_a_command_needs_a_time_that_ends(box):
+    for seconds in (float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="needs a time-out in seconds"):
+            await sh(box, "true", timeout_s=seconds)
 
 
 async def test_silence_is_told_from_the_deadline(box):

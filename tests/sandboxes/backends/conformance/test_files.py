@@ -135,6 +135,20 @@ async def test_a_background_process_cannot_race_what_is_read_and_written(box):
     assert (await box.stop(number)).exit_code == -9
 
 
+async def test_a_name_that_is_none_is_refused(box):
+    for path in ("\ud800", "x" * 300):
+        with pytest.raises(ValueError, match=r"surrogates|too long"):
+            await box.read(path)
+
+
+async def test_names_that_would_fill_the_answer_are_refused(box):
+    many = "import os\nfor n in range(9):\n  os.makedirs('x' * 250 + '/' + 'y' * 250, exist_ok=True)\n"
+    many += "os.chdir('x' * 250 + '/' + 'y' * 250)\nfor n in range(6000): open('\\1' * 250 + str(n), 'w')"
+    assert (await box.exec(["python3", "-c", many], timeout_s=30)).exit_code == 0
+    with pytest.raises(ValueError, match="bytes of names"):
+        await box.snapshot()
+
+
 async def test_deep_and_many_folders_are_refused_and_not_the_end(box):
     await box.exec(["python3", "-c", "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"], timeout_s=20)
     with pytest.raises(ValueError):

@@ -223,6 +223,12 @@ for folder, _, names in os.walk("/dev"):
 """
 
 
+async def test_a_crash_starts_no_program_of_the_hosts(shared):
+    # With a limit of 0 a `core_pattern` that begins with a pipe is run all the same, by the host's root.
+    limits = await shared.exec(["grep", "core file", "/proc/self/limits"], timeout_s=20)
+    assert limits.stdout.split()[-3:-1] == [b"1", b"1"]
+
+
 async def test_there_are_no_devices_and_none_can_be_made(shared, attack):
     assert await attack(shared, DEVICES) == []
 
