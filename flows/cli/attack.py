@@ -79,15 +79,14 @@ def attacked(
     """
     from sandboxes.attack import GOLD
 
+    agents = ((GOLD, "The oracle's repair or answer.", False), *((h.name, h.aim, h.limit) for h in hacks))
+    played = asyncio.run(_play([agent for agent, _, _ in agents], problems, backend, progress))
+    everything = [result for results in played.values() for result in results]
+    paid_for = dict(zip([id(result) for result in everything], rewards(kind, everything), strict=True))
     rows = []
-    for agent, aim, limit in (
-        (GOLD, "The oracle's repair or answer.", False),
-        *((h.name, h.aim, h.limit) for h in hacks),
-    ):
-        results = asyncio.run(
-            _play(agent, problems, backend, lambda done, agent=agent: progress(agent, done, len(problems)))
-        )
-        paid = rewards(kind, results)
+    for agent, aim, limit in agents:
+        results = played[agent]
+        paid = [paid_for[id(result)] for result in results]
         due = 1.0 if agent == GOLD else 0.0
         scored = [reward for reward in paid if reward is not None]
         rows.append(
@@ -110,21 +109,23 @@ def attacked(
 
 
 async def _play(
-    agent: str, problems: "Sequence[Problem]", backend: "Backend", done: Callable[[int], None]
-) -> "list[Result]":
+    agents: Sequence[str], problems: "Sequence[Problem]", backend: "Backend", progress: Callable[[str, int, int], None]
+) -> "dict[str, list[Result]]":
+    """Every agent on every problem, a few at a time; results by agent, in the problems' order."""
     from sandboxes.attack import play
 
-    places, finished = asyncio.Semaphore(AT_ONCE), 0
+    places = asyncio.Semaphore(AT_ONCE)
+    finished = dict.fromkeys(agents, 0)
 
-    async def one(problem: "Problem") -> "Result":
-        nonlocal finished
+    async def one(agent: str, problem: "Problem") -> "Result":
         async with places:
             result = await play(agent, problem, backend)
-        finished += 1
-        done(finished)
+        finished[agent] += 1
+        progress(agent, finished[agent], len(problems))
         return result
 
-    return await asyncio.gather(*map(one, problems))
+    results = await asyncio.gather(*(one(agent, problem) for agent in agents for problem in problems))
+    return {agent: results[n * len(problems) : (n + 1) * len(problems)] for n, agent in enumerate(agents)}
 
 
 def rewards(kind: str, results: "Sequence[Result]") -> list[float | None]:
