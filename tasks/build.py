@@ -22,7 +22,7 @@ def builder(folder: str | None, backend: str, *, fresh: bool) -> tuple[Builder, 
     """A builder and its folder. It begins with the shipped problems, unless it shall begin with nothing."""
     out = Path(folder) if folder else home().root / "problems" / "swe"
     existing = () if fresh else shipped.load()
-    return Builder(out, backends.choose(backend), existing), out
+    return Builder(out, backends.prepare(backend), existing), out
 
 
 def known(packages: Sequence[str] | None) -> list[str]:

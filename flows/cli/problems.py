@@ -129,7 +129,7 @@ def _import_swe(
     extra = {} if form == "folder" else dict(unknown_columns(order))
     if extra and not as_json:
         console.print(f"columns that {form} does not have, kept with each problem: {', '.join(sorted(extra))}")
-    box = backends.choose(backend)
+    box = backends.prepare(backend)
     refused: list[Refused] = []
     taken: list[str] = []
 
@@ -200,7 +200,7 @@ def _ran(folders: "Sequence[Path]", backend: str) -> "list[Finding]":
     from sandboxes import backends
     from sandboxes.problems.swe.importing.folder import Finding, ran
 
-    box = backends.choose(backend)
+    box = backends.prepare(backend)
     return [finding for one in folders for finding in asyncio.run(ran(one, box)) if isinstance(finding, Finding)]
 
 
@@ -326,7 +326,7 @@ def _gated(problems: "Sequence[Problem]", backend: str) -> "list[Problem]":
     from sandboxes.problems.gates import gates
     from sandboxes.problems.kinds import kind_of
 
-    box = backends.choose(backend)
+    box = backends.prepare(backend)
     found = []
     for problem in problems:
         said = asyncio.run(gates(kind_of(problem.kind), problem, box))
