@@ -12,7 +12,7 @@ from lakehouse.records import Split
 from sandboxes.agents import Sampling
 from tasks.land import land
 from tasks.progress import Progress
-from tasks.rollout import Draw, Play, dispatch, fetch, load_problems, own_run_id, roll_out, shards
+from tasks.rollout import Draw, Play, cast, dispatch, fetch, load_problems, own_run_id, rehearse, roll_out, shards
 
 
 class Collected(BaseModel):
@@ -29,7 +29,7 @@ async def collect(
     problems: dict[str, int] | None = None,
     samples: Annotated[int, Field(ge=1)] = 8,
     split: Split = "train",
-    agent: Literal["policy", "expert", "null"] = "policy",
+    agent: str = "policy",
     purpose: str = "train",
     seed: int = 0,
     max_difficulty: Annotated[float, Field(ge=0, le=1)] = 1.0,
@@ -40,6 +40,7 @@ async def collect(
     concurrency: Annotated[int, Field(ge=1)] = 24,
     shard_size: Annotated[int, Field(ge=1)] = 64,
     deadline_s: Annotated[float, Field(gt=0)] = 300,
+    keep_trees: bool = False,
     run_id: str | None = None,
 ) -> Collected:
     """Roll out episodes of each problem and land them. Run again with the same run id, it does what is missing.
@@ -48,7 +49,8 @@ async def collect(
         problems: How many problems of each kind. Default: 16 search, 4 swe.
         samples: Episodes per problem: the size of a group.
         split: Problems to train on, or held-out ones.
-        agent: Who acts: the model (policy), the oracle (expert), or nobody (null).
+        agent: Who acts: the model (policy), the oracle (expert), nobody (null), or a command-line agent: mini-swe-agent, or a
+            file NAME.toml that defines one, see docs/agents.md.
         purpose: What for, as the lake will say: train, demonstration, eval:...
         seed: Another seed draws other problems.
         max_difficulty: Curriculum: only problems up to this difficulty, 0 to 1.
@@ -59,22 +61,25 @@ async def collect(
         concurrency: Episodes at a time.
         shard_size: Episodes per Prefect task; they land together.
         deadline_s: Seconds an episode may take.
+        keep_trees: Keep the work tree as it is after every tool call, by content: its digest is in `actions.tree`, and an
+            episode can begin from there.
         run_id: Name an interrupted run to continue it. Default: derived from the flow run, so that a retry continues.
     """
-    wanted = problems or {"search": 16, "swe": 4}
+    name, wanted = cast(agent, problems)
     draw = Draw(
         run_id=run_id or own_run_id(),
         problems=wanted,
         split=split,
         samples=samples,
-        agent=agent,
+        agent=name,
         purpose=purpose,
         seed=seed,
         max_difficulty=max_difficulty,
     )
     print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
-    play = Play(sampling, backend, concurrency, deadline_s)
+    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees=keep_trees)
+    await rehearse(play)
     await load_problems(list(wanted))
     todo, known = dispatch(draw)
     await asyncio.to_thread(fetch, list(known.values()))

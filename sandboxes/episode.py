@@ -15,6 +15,7 @@ from sandboxes.agents.base import AgentFailure, Job, ModelUnavailable, Step
 from sandboxes.backends.base import Backend, SandboxError
 from sandboxes.backends.labels import EPISODE, RUN, Labelled
 from sandboxes.backends.trees import TreeStore
+from sandboxes.deadline import Deadline
 from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable, Session
 from sandboxes.problems.base import Branching, Environment, EnvironmentFailure, Fact
 from sandboxes.problems.kinds import kind_of
@@ -24,7 +25,7 @@ STARTING_S = 300.0  # for room in the gateway, and for weights that are being sw
 FETCHING_S = 60.0
 GRADING_S = 600.0
 CLOSING_S = 30.0  # each of: end the session, close the environment
-MARGIN_S = 1.0  # the agent gives up this long before the episode's deadline, to say why
+MARGIN_S = 1.0  # between a phase's deadline and the end of its time
 
 # The one place where an exception gets its status; the first line that fits counts.
 TAXONOMY: tuple[tuple[type[BaseException], Status], ...] = (
@@ -81,12 +82,12 @@ async def run_episode(
     """
     attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees, agent, door)
     try:
-        await attempt.guard(attempt.begin(), STARTING_S + CLOSING_S)
+        await attempt.guard(attempt.begin(), STARTING_S + CLOSING_S, "the start")
         if attempt.session is not None:
-            await attempt.guard(attempt.act(attempt.session), deadline_s)
-        await attempt.guard(attempt.fetch(), FETCHING_S)
+            await attempt.guard(attempt.act(attempt.session), deadline_s, "the episode")
+        await attempt.guard(attempt.fetch(), FETCHING_S, "fetching")
         if attempt.status.trainable:
-            await attempt.guard(attempt.grade(), GRADING_S)
+            await attempt.guard(attempt.grade(), GRADING_S, "grading")
     finally:
         await attempt.close()
     return attempt.result(model_version)
@@ -120,14 +121,21 @@ class Attempt:
     calls: list[Call] = field(default_factory=list)
     facts: Sequence[Fact] = ()
 
-    async def guard(self, phase: Awaitable[None], limit_s: float) -> None:
-        """Run a phase within its time. The first exception of an attempt is its end; later ones are its echo."""
+    async def guard(self, phase: Awaitable[None], limit_s: float, what: str) -> None:
+        """Run a phase within its time. The first exception of an attempt is its end; later ones are its echo.
+
+        Its deadline comes a moment before its time is over, so that whoever waits can give up by itself and say why.
+        """
+        deadline = Deadline(limit_s - min(MARGIN_S, limit_s / 10), what)
         try:
             async with asyncio.timeout(limit_s):
-                await phase
+                with deadline:
+                    await phase
         except Exception as error:  # noqa: BLE001 - a bad rollout is data; TAXONOMY gives it its status
             if self.status.trainable:
                 doing, otherwise = self.phase
+                if isinstance(error, TimeoutError) and not deadline.left() and not error.args:  # nobody gave up by itself
+                    error = deadline.exceeded(doing)
                 self.status = next((status for kind, status in TAXONOMY if isinstance(error, kind)), otherwise)
                 self.error = f"while {doing}: {type(error).__name__}: {error}".rstrip(": ")
 
@@ -149,12 +157,14 @@ class Attempt:
         await self.branch()
         self.phase = (f"running agent {self.dispatch.agent}", Status.AGENT_ERROR)
         agent = self.agent or find(self.dispatch.agent)
+        deadline = Deadline.current()
+        assert deadline is not None  # `guard` set it
         job = Job(
             environment=self.environment,
             endpoint=Endpoint(self.gateway.openai_base_url, session.api_key, self.model_name),
             sampling=self.sampling,
             plan=kind.expert(self.problem) if agent.follows_plan else (),
-            deadline=self.start + self.deadline_s - min(MARGIN_S, self.deadline_s / 10),
+            deadline=deadline,
             statement=self.problem.prompt,
             programs=boxed(self.environment, backend, self.door),
             steps=self.steps,

@@ -20,6 +20,6 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def current_rubrics(kinds: Iterable[str] = tuple(KINDS)) -> list[str]:
-    """The rubric of each kind of problem, in the version its file has now."""
-    return [current(kind) for kind in sorted(kinds)]
+def current_rubrics(names: Iterable[str] = tuple(KINDS)) -> list[str]:
+    """The rubric of each kind of problem, or of the kinds of such sets as search/debian, in the version its file has now."""
+    return [current(kind) for kind in sorted({name.partition("/")[0] for name in names})]

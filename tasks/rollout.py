@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -14,14 +15,19 @@ from lakehouse.planning import choose
 from lakehouse.records import Dispatch, Mode, Problem, Split, digest, episode_id, group_id, now
 from lakehouse.write import Writer
 from sandboxes import backends
-from sandboxes.agents import Sampling
-from sandboxes.episode import Result, run_episode
+from sandboxes.agents import CommandAgent, DefinitionError, Sampling, find
+from sandboxes.backends.base import BackendUnavailable
+from sandboxes.backends.trees import TreeStore
+from sandboxes.episode import Result, Trees, run_episode
 from sandboxes.gateway.client import GatewayClient
 from sandboxes.problems.library import load, prepare
+from sandboxes.programs import check
 from tasks.progress import Progress
 from tasks.serving.engine import Engine
 from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import Settings
+
+PROBLEMS = {"search": 16, "swe": 4}  # how many of each kind, unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,23 @@ class Play:
     backend: str
     concurrency: int
     deadline_s: float
+    agent: str = "policy"  # as in `Draw`, or a file that defines one
+    keep_trees: bool = False  # after every tool call
+
+
+def cast(agent: str, problems: Mapping[str, int] | None) -> tuple[str, dict[str, int]]:
+    """The name that an agent's episodes carry, and how many problems of each kind. DefinitionError for kinds that it cannot do."""
+    if agent == "policy":
+        return agent, dict(problems or PROBLEMS)
+    actor = find(agent)
+    if not isinstance(actor, CommandAgent):
+        return actor.name, dict(problems or PROBLEMS)
+    wanted = dict(problems or {kind: PROBLEMS.get(kind, 4) for kind in actor.kinds})
+    others = {name for name in wanted if name.partition("/")[0] not in actor.kinds}  # search/debian is a set of a kind
+    if others:
+        can = ", ".join(actor.kinds)
+        raise DefinitionError(f"agent {actor.name} works on problems of the kind {can} and not {min(others)}")
+    return actor.name, wanted
 
 
 @task(cache_policy=NO_CACHE)
@@ -98,6 +121,14 @@ def fetch(problems: Sequence[Problem]) -> None:
     prepare(problems)
 
 
+@task(cache_policy=NO_CACHE)
+async def rehearse(play: Play) -> None:
+    """Before any episode: whether a command-line agent can be run in a box here. SandboxError, with the remedy."""
+    agent = None if play.agent == "policy" else find(play.agent)
+    if isinstance(agent, CommandAgent):
+        await check(agent, await asyncio.to_thread(backends.choose, play.backend), Settings().door)
+
+
 @task(cache_policy=NO_CACHE, retries=1, retry_delay_seconds=2)
 async def roll_out(
     shard: Sequence[Dispatch], problems: Mapping[str, Problem], play: Play, progress: Progress
@@ -105,9 +136,13 @@ async def roll_out(
     """Play a shard of episodes, `play.concurrency` at a time. What an episode meets becomes its status, not an exception."""
     settings = Settings()
     backend = await asyncio.to_thread(backends.choose, play.backend)
+    with suppress(BackendUnavailable):  # episodes without a box need no image, and those with one say what is missing
+        await asyncio.to_thread(backend.prepare)
     with Engine(settings.engine) as engine:
         version = await asyncio.to_thread(engine.served_version)
+    agent = None if play.agent == "policy" else find(play.agent)
     places = asyncio.Semaphore(play.concurrency)
+    trees = Trees(TreeStore()) if play.keep_trees else None
 
     async def one(intent: Dispatch, gateway: GatewayClient) -> Result:
         async with places:
@@ -120,6 +155,9 @@ async def roll_out(
                 deadline_s=play.deadline_s,
                 model_name=settings.model_name,
                 model_version=version,
+                trees=trees,
+                agent=agent,
+                door=settings.door,
             )
         await progress.advance()
         return result

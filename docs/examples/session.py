@@ -17,9 +17,9 @@ def post(path: str, key: str, body: dict[str, Any]) -> dict[str, Any]:
         return json.load(answer)
 
 
-def start(task: str) -> dict[str, Any]:
+def start(task: str, mode: str = "policy") -> dict[str, Any]:
     operator = Path(os.environ.get("LAKELOOP_HOME", ".lakeloop"), "keys", "operator").read_text().strip()
-    return post("/rl/start_session", operator, {"task_id": task})  # session_id, api_key, reward_key
+    return post("/rl/start_session", operator, {"task_id": task, "mode": mode})  # session_id, api_key, reward_key
 
 
 def judge(session: dict[str, Any], reward: float, reason: str) -> None:

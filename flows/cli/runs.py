@@ -49,19 +49,23 @@ def _command(name: str) -> Any:
 
 
 def run(name: str, arguments: list[str]) -> None:
-    """Run a flow with the options given, against the stack of this home folder, with progress; print its result as JSON."""
+    """Run a flow with the options given and print its result as JSON."""
+    point_at_stack()
+    result = call(name, parse(getattr(import_module(f"flows.{name}"), name), arguments))
+    if result is not None:
+        typer.echo(json.dumps(_plain(result), indent=2, default=str))
+
+
+def call(name: str, given: dict[str, Any], shown: Console = console) -> Any:
+    """Run a flow against the stack of this home folder, with progress; its result."""
     point_at_stack()
     flow = getattr(import_module(f"flows.{name}"), name)
-    given = parse(flow, arguments)
     check_stack()
     from flows.cli.display import progress_display
 
-    with progress_display(console):
+    with progress_display(shown):
         result = flow(**given)
-        if inspect.isawaitable(result):
-            result = asyncio.run(_awaited(result))
-    if result is not None:
-        typer.echo(json.dumps(_plain(result), indent=2, default=str))
+        return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
 
 async def _awaited(result: Any) -> Any:

@@ -3,15 +3,19 @@
 from pathlib import Path
 
 from sandboxes.agents.base import Agent, Endpoint, Sampling
+from sandboxes.agents.closed_book import ClosedBook
 from sandboxes.agents.command import CommandAgent, DefinitionError, read, shipped
 from sandboxes.agents.expert import Expert
+from sandboxes.agents.hacks import HACKS
 from sandboxes.agents.null import Null
 from sandboxes.agents.python import PYTHON
 from sandboxes.agents.scripted import Scripted
 from sandboxes.agents.search import SEARCH
 from sandboxes.agents.swe import SWE
 
-AGENTS: dict[str, Agent] = {agent.name: agent for agent in (SWE, SEARCH, PYTHON, Expert(), Null(), Scripted())}
+AGENTS: dict[str, Agent] = {
+    agent.name: agent for agent in (SWE, SEARCH, PYTHON, ClosedBook(), Expert(), Null(), Scripted())
+}
 
 COMMANDS: dict[str, CommandAgent] = {agent.name: agent for agent in shipped()}
 
@@ -26,6 +30,6 @@ def find(name: str) -> Agent:
             raise DefinitionError(f"{name}: `name` {agent.name!r} is taken by an agent that comes with Lakeloop")
         return agent
     known: dict[str, Agent] = {**AGENTS, **COMMANDS}
-    if name not in known:
+    if name not in known and name not in HACKS:
         raise DefinitionError(f"no agent is called {name!r}; there are {', '.join(sorted(known))}, or a file NAME.toml")
-    return known[name]
+    return known.get(name) or HACKS[name]

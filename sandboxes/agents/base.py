@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from lakehouse.records import Status, dumps, now
+from sandboxes.deadline import Deadline
 from sandboxes.problems.base import Environment, Observation, ToolCall
 
 
@@ -102,7 +103,7 @@ class Job:
     endpoint: Endpoint
     sampling: Sampling
     plan: Sequence[ToolCall]  # the oracle's tool calls, for an agent that follows a plan; else empty
-    deadline: float  # on the monotonic clock, in seconds
+    deadline: Deadline
     statement: str = ""  # of the problem, for agents that put it into words of their own
     programs: Programs | None = None  # None: the problem has no work tree
     steps: list[Step] = field(default_factory=list)

@@ -12,6 +12,7 @@ from typing import Any, Self
 import httpx
 
 from sandboxes.agents.base import AgentFailure, Endpoint, ModelUnavailable, Sampling
+from sandboxes.deadline import Deadline
 
 PATIENCE_S = 60.0  # how long a completion is asked for again before the endpoint counts as gone
 CONNECT_S = 5.0
@@ -54,7 +55,7 @@ def _tls() -> ssl.SSLContext:
 class Chat:
     """A connection for one run. Use it as an async context manager."""
 
-    def __init__(self, endpoint: Endpoint, deadline: float) -> None:
+    def __init__(self, endpoint: Endpoint, deadline: Deadline) -> None:
         self._model = endpoint.model
         self._deadline = deadline
         self._sent = 0
@@ -97,7 +98,7 @@ class Chat:
         """Send until there is an answer. The same idempotency key lets the gateway answer a repeat from its journal."""
         self._sent += 1
         headers = {"Idempotency-Key": f"turn-{self._sent}"}
-        give_up, wait = min(self._deadline, time.monotonic() + PATIENCE_S), FIRST_WAIT_S
+        give_up, wait = time.monotonic() + self._deadline.clip(PATIENCE_S), FIRST_WAIT_S
         retry = 0
         while True:
             try:
@@ -111,11 +112,11 @@ class Chat:
 
     async def _try(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
         """The answer's JSON. Passing where it is worth asking again, else the exception that ends the run."""
-        left = httpx.Timeout(max(0.1, self._deadline - time.monotonic()), connect=CONNECT_S)
+        left = httpx.Timeout(max(0.1, self._deadline.left()), connect=CONNECT_S)
         try:
             answer = await self._client.post("chat/completions", json=body, headers=headers, timeout=left)
         except httpx.ReadTimeout as error:
-            raise TimeoutError(f"{self._client.base_url} did not answer before the episode's deadline") from error
+            raise self._deadline.exceeded(f"waiting for {self._client.base_url} to answer") from error
         except httpx.TransportError as error:
             raise Passing(f"{type(error).__name__} {error}".strip()) from error
         if answer.is_success:

@@ -73,17 +73,7 @@ class CommandAgent(BaseModel):
         if job.programs is None:
             raise AgentFailure("no program can be run here: the problem has no work tree")
         values = self._values(job, job.programs.base_url, job.programs.folder)
-        program = Program(
-            argv=[fill(text, values) for text in self.command],
-            env={name: fill(text, values) for name, text in self.environment.items()},
-            files=self._files(values),
-            image=self.image,
-            python=self.python,
-            debian=self.debian,
-            timeout_s=min(self.timeout_s, job.deadline - time.monotonic()),
-            memory_mb=self.memory_mb,
-            processes=self.processes,
-        )
+        program = self.program(values, at_most_s=job.deadline.left())
         started_at, start = now(), time.monotonic()
         ran = await job.programs.run(program)
         seconds = time.monotonic() - start
@@ -97,6 +87,20 @@ class CommandAgent(BaseModel):
         if ran.exit_code != 0:
             raise AgentFailure(f"{self.command[0]} ended with exit status {ran.exit_code}: {said[-1000:].strip()}")
         return Ending(Status.OK, by_model=True)
+
+    def program(self, values: Mapping[str, str], *, at_most_s: float = float("inf")) -> Program:
+        """What is to be run, with values in the place of their placeholders."""
+        return Program(
+            argv=[fill(text, values) for text in self.command],
+            env={name: fill(text, values) for name, text in self.environment.items()},
+            files=self._files(values),
+            image=self.image,
+            python=self.python,
+            debian=self.debian,
+            timeout_s=min(self.timeout_s, at_most_s),
+            memory_mb=self.memory_mb,
+            processes=self.processes,
+        )
 
     @staticmethod
     def _values(job: Job, base_url: str, folder: str) -> dict[str, str]:

@@ -69,7 +69,7 @@ class Background:
     """A background process as it stands."""
 
     number: int  # within its box
-    argv: tuple[str, ...]
+    argv: Sequence[str]
     exit_code: int | None  # None: it runs
     ran_s: float
 
@@ -88,7 +88,7 @@ class Box(Protocol):
     """A running box. Every call has a deadline and raises SandboxError when the box is gone.
 
     A command's environment is a small fixed one (PATH, HOME, LANG, TZ), then that of the box, then `env`; nothing comes from
-    the controller's own. A `cwd` that cannot be entered is the command's failure: 126.
+    the controller's own. `cwd` may be relative to WORKDIR; one that cannot be entered is the command's failure: 126.
     """
 
     async def exec(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import shlex
 import time
@@ -86,6 +87,7 @@ class RunnerBox:
         self._image_env = spec.env
         self._end = end
         self._why_gone = why_gone
+        self._started: dict[int, Sequence[str]] = {}  # in the background, by number
         self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._gone: str | None = None
@@ -133,6 +135,8 @@ class RunnerBox:
         env: Mapping[str, str] | None = None,
     ) -> ExecResult:
         """Run a command until it ends or is stopped. ValueError where the kernel could not take the arguments."""
+        if not math.isfinite(timeout_s + (silence_s or 0.0)):
+            raise ValueError(f"a command needs a time-out in seconds, not {timeout_s} and {silence_s}")
         request = {**self._command(argv, cwd, env), "op": "exec", "silence_s": silence_s}
         deadline = Deadline.current()
         given_s = timeout_s if deadline is None else deadline.clip(timeout_s)
@@ -152,12 +156,13 @@ class RunnerBox:
     async def start(self, argv: Sequence[str], *, cwd: str = WORKDIR, env: Mapping[str, str] | None = None) -> int:
         """Start a background process; its number. ValueError where the kernel could not take the arguments."""
         reply, _ = await self._ask({**self._command(argv, cwd, env), "op": "start"}, timeout_s=GRACE_S)
+        self._started[reply["number"]] = tuple(argv)
         return int(reply["number"])
 
     async def processes(self) -> list[Background]:
         """The background processes that nobody has stopped."""
         reply, _ = await self._ask({"op": "processes"}, timeout_s=GRACE_S)
-        return [Background(**{**told, "argv": tuple(told["argv"])}) for told in reply["processes"]]
+        return [Background(argv=self._started[told["number"]], **told) for told in reply["processes"]]
 
     async def output(self, number: int) -> BackgroundOutput:
         """What a background process said since the last look."""
@@ -216,7 +221,7 @@ class RunnerBox:
                     reply, content = await self._exchange(request, payload)
             except TimeoutError:
                 await self._give_up(f"no answer to {request['op']!r} within {timeout_s:.0f} s")
-            except (OSError, asyncio.IncompleteReadError, ValueError) as error:
+            except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
                 await self._give_up(self._gone or await self._reason(request["op"]), error)
             except asyncio.CancelledError:  # the stream is out of step now
                 self._gone = "a call was cancelled"

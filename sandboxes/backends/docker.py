@@ -129,7 +129,7 @@ def _options(spec: BoxSpec) -> dict[str, Any]:
         "mem_limit": limits.memory_mb << 20,
         "memswap_limit": limits.memory_mb << 20,
         "nano_cpus": int(limits.cpus * 1e9),
-        "ulimits": [Ulimit(name="core", soft=0, hard=0), Ulimit(name="nofile", soft=4096, hard=4096)],
+        "ulimits": [Ulimit(name="core", soft=1, hard=1), Ulimit(name="nofile", soft=4096, hard=4096)],
         "ipc_mode": "private",
         "log_config": LogConfig(type="none"),
         "hostname": "box",

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -180,7 +181,7 @@ class Pool:
 
 
 def _spawn(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-    task = asyncio.ensure_future(work)
+    task = asyncio.get_running_loop().create_task(work, context=Context())  # under no caller's deadline
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 

@@ -35,6 +35,9 @@ FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 PERSONALITIES = (0, 0x0008, 0x20000, 0x20008, 0xFFFFFFFF)  # PER_LINUX, PER_LINUX32, either as 2.6; ask only
 TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into whatever terminal is ours
 
+RUNNER = 1  # its process id in every box
+WHOSE = {"setpriority": 0, "ioprio_set": 1}  # PRIO_PROCESS, IOPRIO_WHO_PROCESS: by process, not by group or user
+
 # name: (number on x86_64, on aarch64); None where the architecture has no such call. From the kernel's unistd.h.
 CALLS: dict[str, tuple[int | None, int | None]] = {
     # mounts and roots
@@ -116,7 +119,22 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
 }
-CLONE, CLONE3, SOCKET, SOCKETPAIR, PERSONALITY, IOCTL = (56, 220), (435, 435), (41, 198), (53, 199), (135, 92), (16, 29)
+# Refused for some arguments only, by `_checks`.
+CHECKED: dict[str, tuple[int, int]] = {
+    "clone": (56, 220),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "personality": (135, 92),
+    "ioctl": (16, 29),
+    "prlimit64": (302, 261),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+}
+CLONE3 = 435  # on both; its flags are in memory, where no filter can see them
 
 
 def program(machine: str | None = None) -> bytes:
@@ -153,33 +171,49 @@ def _instructions(architecture: int, column: int) -> Iterator[bytes]:
     yield _step(LOAD, NUMBER)
     yield from _when(AND_BITS, X32, KILL)
     yield from _when(GREATER, NEWEST, REFUSE | errno.ENOSYS)
-    yield from _when(
-        EQUAL, CLONE3[column], REFUSE | errno.ENOSYS
-    )  # its flags are in memory, where no filter can see them
+    yield from _when(EQUAL, CLONE3, REFUSE | errno.ENOSYS)
     for numbers in CALLS.values():
         number = numbers[column]
         if number is not None:
             yield from _when(EQUAL, number, REFUSE | errno.EPERM)
-    flags = [_step(AND, NAMESPACES), *_unless(EQUAL, 0, REFUSE | errno.EPERM)]
-    yield from _argument(CLONE[column], 0, flags)
-    for call in (SOCKET, SOCKETPAIR):
-        yield from _argument(call[column], 0, _only(FAMILIES, errno.EAFNOSUPPORT))
-    yield from _argument(PERSONALITY[column], 0, _only(PERSONALITIES, errno.EPERM))
-    typing = [step for request in TERMINAL for step in _when(EQUAL, request, REFUSE | errno.EPERM)]
-    yield from _argument(IOCTL[column], 1, typing)
+    for name, pair in CHECKED.items():
+        steps = [*_checks(name), _step(RETURN, ALLOW)]
+        yield _step(EQUAL, pair[column], 0, len(steps))
+        yield from steps
     yield _step(RETURN, ALLOW)
 
 
-def _argument(call: int, index: int, checks: list[bytes]) -> Iterator[bytes]:
-    """For this call, look at its argument: what the checks do not refuse is allowed."""
-    steps = [_step(LOAD, ARGUMENT + 8 * index), *checks, _step(RETURN, ALLOW)]
-    yield _step(EQUAL, call, 0, len(steps))
-    yield from steps
+def _checks(name: str) -> Iterator[bytes]:
+    """Steps that refuse a call for its arguments; what comes to their end is allowed."""
+    refuse = REFUSE | errno.EPERM
+    yield _load(0)
+    if name == "clone":
+        yield _step(AND, NAMESPACES)
+        yield from _unless(EQUAL, 0, refuse)
+    elif name in ("socket", "socketpair"):
+        yield from _only(FAMILIES, REFUSE | errno.EAFNOSUPPORT)
+    elif name == "personality":
+        yield from _only(PERSONALITIES, refuse)
+    elif name == "ioctl":
+        yield _load(1)
+        for request in TERMINAL:
+            yield from _when(EQUAL, request, refuse)
+    else:  # another process's limits and turns: not the runner's, which in bubblewrap has the commands' uid
+        if name in WHOSE:
+            yield from _unless(EQUAL, WHOSE[name], refuse)
+            yield _load(1)
+        yield from _when(EQUAL, RUNNER, refuse)
 
 
-def _only(values: tuple[int, ...], error: int) -> list[bytes]:
+def _load(argument: int) -> bytes:
+    return _step(LOAD, ARGUMENT + 8 * argument)
+
+
+def _only(values: tuple[int, ...], verdict: int) -> Iterator[bytes]:
     """Allow these values and refuse all others."""
-    return [*(step for value in values for step in _when(EQUAL, value, ALLOW)), _step(RETURN, REFUSE | error)]
+    for value in values:
+        yield from _when(EQUAL, value, ALLOW)
+    yield _step(RETURN, verdict)
 
 
 def _when(test: int, value: int, verdict: int) -> Iterator[bytes]:

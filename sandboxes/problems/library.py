@@ -6,7 +6,9 @@ from lakehouse.records import Problem
 from sandboxes.problems import python, search, swe
 from sandboxes.problems.swe.shipped import fetch_sources
 
-LOADERS = {"python": python.build.build, "search": search.build.build, "swe": swe.load}
+# A kind, or a kind and a set of it that is loaded by name only.
+LOADERS = {"python": python.build.build, **search.build.SETS, "swe": swe.load}
+DEFAULTS = tuple(name for name in LOADERS if "/" not in name)
 
 IMPORTED = ("external",)  # kinds of which no problems are shipped: `lakeloop problems import`
 
@@ -15,14 +17,12 @@ class UnknownKind(LookupError):
     """No kind of problem has this name."""
 
 
-def load(kind: str) -> list[Problem]:
-    """The shipped problems of a kind, which may be none. UnknownKind names those there are."""
-    if kind in IMPORTED:
-        return []
-    if kind not in LOADERS:
-        there = ", ".join(sorted((*LOADERS, *IMPORTED)))
-        raise UnknownKind(f"no kind of problem is called {kind!r}; there are {there}")
-    return LOADERS[kind]()
+def load(name: str) -> list[Problem]:
+    """The shipped problems of a kind or set, which may be none: a set that was imported. UnknownKind names the kinds."""
+    kinds = sorted({*(known.partition("/")[0] for known in LOADERS), *IMPORTED})
+    if name.partition("/")[0] not in kinds:
+        raise UnknownKind(f"no kind of problem is called {name!r}; there are {', '.join(kinds)}")
+    return LOADERS[name]() if name in LOADERS else []
 
 
 def prepare(problems: Sequence[Problem]) -> None:

@@ -4,16 +4,23 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
+from flows.cli.app import app
 from flows.cli.runs import FLOWS
 
 DEPLOYMENTS = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text())["deployments"]
+ELSEWHERE = {"build": "problems build swe"}  # flows whose command is not at the top
 every_deployment = pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda one: one["name"])
 
 
 def test_every_flow_is_a_command_and_a_deployment():
-    assert sorted(one["name"] for one in DEPLOYMENTS) == sorted(FLOWS)
+    assert sorted(one["name"] for one in DEPLOYMENTS) == sorted([*FLOWS, *ELSEWHERE])
+    for words in ELSEWHERE.values():
+        found = typer.main.get_command(app)
+        for word in words.split():
+            found = found.commands[word]
 
 
 @every_deployment

@@ -1,8 +1,10 @@
 """Which problems a run takes."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from lakehouse.planning import NotEnoughProblems, choose
+from lakehouse.planning import NotEnoughProblems, available, choose
 from lakehouse.write import Writer
 
 
@@ -26,3 +28,28 @@ def test_a_number_below_none_is_refused(lake, make):
     assert choose(lake, {"search": 0}, split="train") == []
     with pytest.raises(NotEnoughProblems, match="-1 search problems were asked for"):
         choose(lake, {"search": -1}, split="train")
+
+
+def test_a_set_is_drawn_by_its_name_and_a_kind_from_all_its_sets(lake, make):
+    names = ("search/debian/a", "search/debian/b", "search/debian-more/c", "search/factbook/d")
+    Writer(lake).append("problems", [make.problem(name) for name in names])
+    assert available(lake, "search/debian", split="train") == 2
+    assert {p.problem_id for p in choose(lake, {"search/debian": 2}, split="train")} == set(names[:2])
+    assert available(lake, "search", split="train") == 4
+    with pytest.raises(NotEnoughProblems, match=r"3 search/debian problems .* and 2 are in the lake"):
+        choose(lake, {"search/debian": 3}, split="train")
+
+
+def test_what_a_model_answered_without_tools_is_not_drawn_until_it_changes(lake, make):
+    Writer(lake).put_problems([make.problem("known"), make.problem("unknown"), make.problem("searched")])
+    edition = {p.problem_id: p.edition for p in choose(lake, {"search": 3}, split="train")}
+    for name, agent, match in (
+        ("known", "closed-book", True),
+        ("unknown", "closed-book", False),
+        ("searched", "search", True),
+    ):
+        make.batch(name, agent=agent, match=match, problem_edition=edition[name]).land(lake)
+    assert {p.problem_id for p in choose(lake, {"search": 2}, split="train")} == {"unknown", "searched"}
+    assert available(lake, "search", split="train") == 2
+    Writer(lake).put_problems([make.problem("known", prompt="another question", created_at=datetime.now(UTC))])
+    assert available(lake, "search", split="train") == 3

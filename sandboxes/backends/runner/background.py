@@ -8,7 +8,7 @@ from typing import Any
 
 from sandboxes.backends.runner.common import Refused
 from sandboxes.backends.runner.gateway import Forward
-from sandboxes.backends.runner.output import Capture
+from sandboxes.backends.runner.output import Capture, pipes
 from sandboxes.backends.runner.processes import clear, reap, spawn, statuses
 
 MOST = 16  # that run or whose end nobody has seen
@@ -19,22 +19,16 @@ class Process:
 
     def __init__(self, number: int, request: dict[str, Any]) -> None:
         self.number = number
-        self.argv = request["argv"]
         self.began = time.monotonic()
         self.ran_s: float | None = None  # once it has ended
         self.exit_code: int | None = None
-        self.streams: dict[int, Capture] = {}
-        ends = []
-        for _ in range(2):
-            read, write = os.pipe2(os.O_CLOEXEC)
-            self.streams[read] = Capture(request["output_bytes"])
-            ends.append(write)
-        self.out, self.err = self.streams.values()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        self.pid = spawn(request, nothing, *ends, background=True)
-        self.exited = os.pidfd_open(self.pid)
-        for descriptor in (nothing, *ends):
+        with pipes(3) as ((in_read, in_write), (out_read, out_write), (err_read, err_write)):
+            self.pid = spawn(request, in_read, out_write, err_write, background=True)
+        for descriptor in (in_read, in_write, out_write, err_write):  # its stdin is at its end
             os.close(descriptor)
+        self.exited = os.pidfd_open(self.pid)
+        self.out, self.err = Capture(request["output_bytes"]), Capture(request["output_bytes"])
+        self.streams = {out_read: self.out, err_read: self.err}
 
     def end(self) -> None:
         """It has ended: keep what it said last."""
@@ -48,7 +42,7 @@ class Process:
     def told(self) -> dict[str, Any]:
         """Where it stands."""
         ran_s = time.monotonic() - self.began if self.ran_s is None else self.ran_s
-        return {"number": self.number, "argv": self.argv, "exit_code": self.exit_code, "ran_s": ran_s}
+        return {"number": self.number, "exit_code": self.exit_code, "ran_s": ran_s}
 
 
 class Background:
@@ -77,8 +71,9 @@ class Background:
             del self.processes[over]
         if self.forward:
             self.forward.start()
-        self.last += 1
-        self.processes[self.last] = Process(self.last, request)
+        process = Process(self.last + 1, request)
+        self.last = process.number
+        self.processes[self.last] = process
         return self.last
 
     def descriptors(self) -> list[int]:

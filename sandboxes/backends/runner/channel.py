@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sandboxes.backends.runner.background import Background
-from sandboxes.backends.runner.common import CHUNK
+from sandboxes.backends.runner.common import CHUNK, LONGEST_WAIT_S
 
 
 class Channel:
@@ -27,8 +27,8 @@ class Channel:
         poll = select.poll()
         for descriptor in (0, *self.background.descriptors()):
             poll.register(descriptor, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll(self.left() * 1000)]
-        if not ready:
+        ready = [descriptor for descriptor, _ in poll.poll(min(self.left(), LONGEST_WAIT_S) * 1000)]
+        if not self.left():
             os._exit(0)  # the lease is over: the kernel kills the rest of the box
         for descriptor in ready:
             if descriptor:

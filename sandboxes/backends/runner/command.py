@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 from sandboxes.backends.runner.channel import Channel
-from sandboxes.backends.runner.output import Capture, payload
+from sandboxes.backends.runner.common import LONGEST_WAIT_S
+from sandboxes.backends.runner.output import Capture, payload, pipes
 from sandboxes.backends.runner.processes import clear, spawn, statuses
 
 
@@ -15,10 +16,8 @@ def execute(channel: Channel, request: dict[str, Any], stdin: bytes) -> None:
     began = time.monotonic()
     if channel.background.forward:
         channel.background.forward.start()  # it ends with the command, as all that runs here
-    in_read, in_write = os.pipe2(os.O_CLOEXEC)
-    out_read, out_write = os.pipe2(os.O_CLOEXEC)
-    err_read, err_write = os.pipe2(os.O_CLOEXEC)
-    child = spawn(request, in_read, out_write, err_write)
+    with pipes(3) as ((in_read, in_write), (out_read, out_write), (err_read, err_write)):
+        child = spawn(request, in_read, out_write, err_write)
     for descriptor in (in_read, out_write, err_write):
         os.close(descriptor)
     out, err = Capture(request["output_bytes"]), Capture(request["output_bytes"])
@@ -71,7 +70,7 @@ class Attended:
                     os._exit(0)  # the lease is over, which is not the command's failure
                 if now >= min(deadline, heard + patience):
                     return "deadline" if now >= deadline else "silence"
-                left = min(deadline - now, heard + patience - now, self.channel.left())
+                left = min(deadline - now, heard + patience - now, self.channel.left(), LONGEST_WAIT_S)
                 for descriptor, _ in self.poll.poll(left * 1000):
                     if descriptor == self.exited:
                         return None

@@ -9,6 +9,7 @@ WORKDIR = "/testbed"
 AGENT = 1000
 ROOT = os.geteuid() == 0
 CHUNK = 1 << 16
+LONGEST_WAIT_S = 3600.0  # at once: poll takes no more than 24 days
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36

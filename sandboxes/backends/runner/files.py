@@ -6,6 +6,7 @@ opened in the folder before it, without following links, and what was opened is 
 
 import contextlib
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from sandboxes.backends.runner.channel import Channel
 from sandboxes.backends.runner.common import WORKDIR, Refused, as_agent
 
 MAX_FILES = 50_000
+MAX_NAMES = 8 << 20  # bytes of all paths, as JSON says them: they are one line
 PIECE = 1 << 20
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make us wait
@@ -126,12 +128,15 @@ def snapshot(channel: Channel, limit: int) -> None:
     """Every regular file. One that a background process cuts while it is read ends in NUL bytes: its size was told before."""
     with as_agent():
         files: list[tuple[str, int, bool]] = []
-        total = 0
+        total = names = 0
         for path, size, executable in _walk(opened(WORKDIR, FOLDER), ""):
             files.append((path, size, executable))
             total += size
-            if total > limit or len(files) > MAX_FILES:
-                raise Refused(f"the work tree claims more than {limit} bytes or {MAX_FILES} files")
+            names += len(json.dumps(path))
+            if total > limit or len(files) > MAX_FILES or names > MAX_NAMES:
+                raise Refused(
+                    f"the work tree claims more than {limit} bytes, {MAX_FILES} files or {MAX_NAMES} bytes of names"
+                )
         channel.reply({"ok": True, "files": files, "payload": total})
         for path, size, _ in files:
             _send(channel, path, size)

@@ -1,5 +1,6 @@
 """The loop: one request, its reply, the next one."""
 
+import contextlib
 import json
 import os
 import resource
@@ -63,7 +64,9 @@ def main() -> None:
         sys.exit("the runner must be PID 1 of a box: it kills every other process it can see")
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # signals without a handler do not reach PID 1 from inside
     libc.prctl(PR_SET_DUMPABLE, 0)  # nobody may trace us or open our files in /proc, not even with our uid
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ValueError):  # where it is 0 for good already
+        # At 0 a `core_pattern` that is a program is started all the same, by the host's root; not at 1.
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     channel = Channel()
     while True:
         request = json.loads(channel.line())
@@ -71,5 +74,5 @@ def main() -> None:
             serve(channel, request)
         except FileNotFoundError as error:
             channel.reply({"ok": False, "kind": "missing", "error": str(error)})
-        except (Refused, OSError, RecursionError) as error:
+        except (Refused, OSError, RecursionError, ValueError) as error:  # ValueError: no name for a file
             channel.reply({"ok": False, "kind": "refused", "error": str(error)})

@@ -1,11 +1,28 @@
 """What a command says, in bounded memory."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from sandboxes.backends.runner.common import CHUNK
 
 PIPE_BYTES = 1 << 20  # no pipe can be made to hold more without rights
+
+
+@contextlib.contextmanager
+def pipes(count: int) -> Iterator[list[tuple[int, int]]]:
+    """(read, write) ends; closed again where what they are made for fails."""
+    ends: list[tuple[int, int]] = []
+    try:
+        for _ in range(count):
+            ends.append(os.pipe2(os.O_CLOEXEC))
+        yield ends
+    except BaseException:
+        for pair in ends:
+            for descriptor in pair:
+                os.close(descriptor)
+        raise
 
 
 class Capture:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from sandboxes.backends.runner.common import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, ROOT, become_agent, libc
+from sandboxes.backends.runner.common import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, ROOT, Refused, become_agent, libc
 
 KILL_DEADLINE_S = 20.0
 PATIENCE_S = 2.0  # for killing one by one, which a fork bomb may outrun
@@ -44,7 +44,10 @@ def _filter_myself() -> None:
 
 def spawn(request: dict[str, Any], stdin: int, stdout: int, stderr: int, *, background: bool = False) -> int:
     """Run `argv` in `cwd` with `env` as the agent, in a session of its own. Returns its process id."""
-    child = os.fork()
+    try:
+        child = os.fork()
+    except BlockingIOError:
+        raise Refused("background processes leave no room under the box's process limit: stop one") from None
     if child == 0:
         try:
             _become(request, (stdin, stdout, stderr), background)
@@ -72,8 +75,9 @@ def _become(request: dict[str, Any], streams: tuple[int, int, int], background: 
         os.umask(0o022)
         try:
             os.chdir(request["cwd"])
-        except OSError as error:
-            os.write(2, f"{name}: cannot run in {request['cwd']}: {os.strerror(error.errno or 0)}\n".encode())
+        except (OSError, ValueError) as error:
+            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+            os.write(2, f"{name}: cannot run in {request['cwd']!r}: {reason}\n".encode(errors="backslashreplace"))
             os._exit(126)
         if calls:
             _filter_myself()

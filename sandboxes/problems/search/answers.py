@@ -15,6 +15,7 @@ AnswerType = Literal["text", "number", "date"]
 _NUMBER = re.compile(r"^(-?)(\d[\d,]*(?:\.\d+)?)\s*(million|billion)?\s*(.*)$")
 _MEASURE = re.compile(r"^(.*[A-Za-z].*?) -?\d[\d,.]* (?:m|km)$")  # "Nevado Huascaran 6,768 m"
 _SCALE = {None: 1, "million": 10**6, "billion": 10**9}
+LONGEST_NUMBER = 200  # characters, unit and all
 _ARTICLES = frozenset({"the", "a", "an"})
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _DATES = (  # day, month and year by name
@@ -53,7 +54,7 @@ def type_of(form: str) -> AnswerType:
 
 def _number(value: str) -> tuple[Fraction, str] | None:
     """Value and unit of a text that is a number with at most a unit of two words, else None."""
-    found = _NUMBER.match(value.strip())
+    found = _NUMBER.match(value.strip()) if len(value) <= LONGEST_NUMBER else None  # int() refuses 4,300 digits
     if not found or len(found[4].split()) > 2 or any(c.isdigit() for c in found[4]):
         return None
     sign, digits, scale, unit = found.groups()

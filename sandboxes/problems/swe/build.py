@@ -7,6 +7,7 @@ that are there already adds to them and leaves them as they are.
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -61,6 +62,10 @@ class Report(BaseModel):
     by_kind: dict[str, Rates] = {}
     rejected: dict[str, int] = {}  # by reason
 
+    @property
+    def per_hour(self) -> float:
+        return 3600 * self.told / max(1.0, self.seconds)
+
     def add(self, verdict: Verdict, told: int) -> None:
         kept = verdict.problem is not None
         self.tried += 1
@@ -75,6 +80,16 @@ class Report(BaseModel):
             self.rejected[verdict.reason] = self.rejected.get(verdict.reason, 0) + 1
 
 
+@dataclass(frozen=True)
+class Order:
+    """How many problems a package shall have, those that are there already among them."""
+
+    singles: int = SINGLES
+    combined: int = COMBINED
+    versions: bool = True
+    seed: int = 0
+
+
 class Builder:
     """Validates candidates one after the other. `problems` holds those that were there and those that passed everything."""
 
@@ -87,6 +102,22 @@ class Builder:
         self._journal = out / "journal.jsonl"
         lines = self._journal.read_text().splitlines() if self._journal.exists() else []
         self._known = {verdict.key: verdict for verdict in map(Verdict.model_validate_json, lines)}
+
+    async def package(self, package: Package, order: Order) -> AsyncIterator[Problem]:
+        """Everything of one package, as it is found."""
+        async for problem in self.singles(package, order.singles, order.seed):
+            yield problem
+        async for problem in self.combined(package, order.combined, order.seed):
+            yield problem
+        if order.versions:
+            async for problem in self.versions(package):
+                yield problem
+
+    def missing(self, package: Package, order: Order) -> int:
+        """How many it lacks; there may not be so many."""
+        mine = self._of(package)
+        single = sum(len(read_spec(problem).bugs) == 1 for problem in mine)
+        return max(0, order.singles - single) + max(0, order.combined - sum(bool(read_spec(p).also) for p in mine))
 
     async def singles(self, package: Package, number: int, seed: int) -> AsyncIterator[Problem]:
         """Problems with one bug, until the package has `number` of them or the candidates run out."""

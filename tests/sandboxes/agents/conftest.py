@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 
 import pytest
 import uvicorn
@@ -11,6 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from sandboxes.agents.base import Endpoint, Job, Sampling
+from sandboxes.deadline import Deadline
 from sandboxes.problems.base import Observation
 
 
@@ -84,4 +84,4 @@ class Echo:
 
 @pytest.fixture
 def job(endpoint):
-    return Job(Echo(), Endpoint(endpoint.url, "key", "m"), Sampling(max_turns=4), (), time.monotonic() + 10)
+    return Job(Echo(), Endpoint(endpoint.url, "key", "m"), Sampling(max_turns=4), (), Deadline(10, "the episode"))

@@ -1,7 +1,6 @@
 """A command-line agent: what its definition may say, what it is given, and what becomes of its end."""
 
 import json
-import time
 
 import pytest
 
@@ -9,6 +8,7 @@ from lakehouse.records import Status
 from sandboxes.agents import COMMANDS, DefinitionError, find
 from sandboxes.agents.base import AgentFailure, Endpoint, Job, Ran, Sampling
 from sandboxes.agents.command import fill, read
+from sandboxes.deadline import Deadline
 
 PLAIN = 'name = "mine"\ncommand = ["solve", "{problem}"]\n'
 
@@ -44,7 +44,7 @@ def job(programs):
         endpoint=Endpoint("http://outside/v1", "ll-model-secret", "tiny"),
         sampling=Sampling(temperature=0.5, max_turns=3),
         plan=(),
-        deadline=time.monotonic() + 60,
+        deadline=Deadline(60, "the episode"),
         statement="Repair {model} in {this}.",
         programs=programs,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes.backends.base import BackendUnavailable
-from sandboxes.backends.seccomp import ALLOW, ARCHITECTURES, CALLS, KILL, REFUSE, program
+from sandboxes.backends.seccomp import ALLOW, ARCHITECTURES, CALLS, CHECKED, KILL, REFUSE, program
 
 EPERM, ENOSYS, NO_FAMILY = (REFUSE | code for code in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT))
 
@@ -48,6 +48,18 @@ def test_calls_are_judged_by_number_and_argument(machine, write, mount, clone, s
     assert [judge(machine, socket, family) for family in (17, 38, 40, 44)] == [NO_FAMILY] * 4
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_process_may_change_its_own_limits_and_turns_and_not_the_runners(machine):
+    column = ARCHITECTURES[machine][1]
+    for name in ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"):
+        call = CHECKED[name][column]
+        assert [judge(machine, call, who) for who in (0, 7, 1)] == [ALLOW, ALLOW, EPERM], name
+    for name, by_process in (("setpriority", 0), ("ioprio_set", 1)):
+        call = CHECKED[name][column]
+        assert [judge(machine, call, by_process, who) for who in (0, 7, 1)] == [ALLOW, ALLOW, EPERM], name
+        assert [judge(machine, call, which, 0) for which in {0, 1, 2, 3} - {by_process}] == [EPERM] * 3, name
+
+
 def test_other_architectures_and_the_x32_abi_are_killed():
     assert judge("x86_64", 1, architecture=0x40000003) == KILL  # i386, by int 0x80
     assert judge("x86_64", 0x40000000 + 1) == KILL
@@ -63,6 +75,6 @@ def test_a_machine_without_numbers_is_told_to_use_docker():
 def test_numbers_are_the_kernel_headers():
     generic = Path("/usr/include/asm-generic/unistd.h").read_text()
     known = {name: int(n) for name, n in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", generic)}
-    for name, (_, number) in CALLS.items():
+    for name, (_, number) in {**CALLS, **CHECKED}.items():
         assert known.get(name, number) == number, name
         assert (number is None) == (name not in known), name

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 from lakehouse.records import Problem, now
 from sandboxes.backends.base import Backend
+from sandboxes.problems.foreign import Terms
 from sandboxes.problems.swe import pairs, repositories, spec, text, validate
 from sandboxes.problems.swe.drafts import behaviour
-from sandboxes.problems.swe.importing.candidate import Candidate, Terms
+from sandboxes.problems.swe.importing.candidate import Candidate
 from sandboxes.problems.swe.kind import KIND
 from sandboxes.problems.swe.packages import PACKAGES, Package
 from sandboxes.problems.swe.spec import Edit, Spec
@@ -52,7 +53,7 @@ async def admit(candidate: Candidate, backend: Backend, terms: Terms) -> Problem
         metadata=json.loads(json.dumps(dict(candidate.metadata), default=str)),
     )
     problem = Problem(
-        problem_id=f"swe/{package.name}/{candidate.name}",
+        problem_id=f"swe/{terms.name}/{candidate.name}",
         kind="swe",
         source=f"{package.name}@{candidate.label}",
         split=terms.split,
@@ -60,7 +61,7 @@ async def admit(candidate: Candidate, backend: Backend, terms: Terms) -> Problem
         prompt=candidate.statement or text.prompt(package.name, behaviour(symptom.failures), hint=0),
         spec=made.dump(),
         licence=terms.licence,
-        allowed_uses=terms.uses,
+        allowed_uses=list(terms.allowed_uses),
         difficulty=candidate.difficulty,
         oracle_passed=False,
         null_failed=False,

@@ -6,30 +6,13 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from lakehouse.records import Split
+from sandboxes.problems.foreign import Terms
 from sandboxes.problems.swe.patch import NEVER
 from sandboxes.problems.swe.repositories import Layout
 
 TESTS = ("test_*.py", "*/test_*.py", "*_test.py")
 SUPPORT = ("tests/*", "*/tests/*", "test/*", "*/test/*", "conftest.py", "*/conftest.py")
 PROSE = (".md", ".rst")
-
-
-class Unusable(ValueError):
-    """A row or a folder that is no problem. The text names the cause and the remedy."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What the rows do not say: under which licence and for which split they are taken."""
-
-    licence: str = "unknown"
-    split: Split = "train"
-
-    @property
-    def uses(self) -> list[str]:
-        """What is of unknown licence is not trained on."""
-        return ["evaluation"] if self.licence == "unknown" else ["training", "evaluation"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +41,6 @@ def layout_of(
     changed: Collection[str],
     tests: Collection[str],
     terms: Terms,
-    image: str | None,
 ) -> Layout:
     """Where code and tests lie in a repository that does not say so. `changed`: what the repair changes; `tests`: test files."""
     repaired = [path for path in changed if path not in tests]
@@ -75,5 +57,5 @@ def layout_of(
         tests=tuple(dict.fromkeys((*TESTS, *sorted(tests)))),
         support=support,
         paths=(*roots, "."),
-        image=image,
+        image=terms.image,
     )

@@ -16,10 +16,14 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lakehouse.records import Split
-from sandboxes.problems.swe.importing.candidate import Candidate, Terms, Unusable, layout_of
+from sandboxes.backends.base import Backend
+from sandboxes.problems.foreign import BadRow, Terms
+from sandboxes.problems.swe.importing.admit import admit
+from sandboxes.problems.swe.importing.candidate import Candidate, layout_of
 from sandboxes.problems.swe.importing.git import applied
 from sandboxes.problems.swe.packages import PACKAGES
 from sandboxes.problems.swe.repositories import LARGEST_TREE
+from sandboxes.problems.swe.validate import Rejected
 
 MANIFEST = "problem.toml"
 STATEMENT = "statement.md"
@@ -29,6 +33,8 @@ SOLUTION = "solution.patch"
 LEAKS = (".git", ".hg", ".svn", "__pycache__", ".pytest_cache", ".venv", "node_modules")
 TELLING = 16  # characters from which a line of the solution in the statement gives it away
 
+_LINTED = Terms(name="lint", split="train", licence="unsaid", allowed_uses=())
+
 
 class Manifest(BaseModel):
     """`problem.toml`."""
@@ -36,7 +42,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
-    licence: Annotated[str, Field(min_length=1)]  # SPDX; "unknown" is evaluated on, not trained on
+    licence: Annotated[str, Field(min_length=1)]  # SPDX
     split: Split = "train"
     difficulty: Annotated[float, Field(ge=0, le=1)] = 0.5
     sources: tuple[str, ...] = ()  # patterns of what may be repaired; none: every module that is no test
@@ -46,9 +52,11 @@ class Manifest(BaseModel):
     pass_to_pass: tuple[str, ...] | None = None
     image: str | None = None
 
-    @property
-    def terms(self) -> Terms:
-        return Terms(licence=self.licence, split=self.split)
+    def terms(self, given: Terms) -> Terms:
+        """Terms with what the folder says of itself."""
+        return given.model_copy(
+            update={"licence": self.licence, "split": self.split, "image": self.image or given.image}
+        )
 
 
 class Finding(BaseModel):
@@ -61,12 +69,12 @@ class Finding(BaseModel):
 
 
 def folders(path: Path) -> list[Path]:
-    """The problem folders at a path: itself, or those directly in it. Unusable where there is none."""
+    """The problem folders at a path: itself, or those directly in it. BadRow where there is none."""
     if (path / MANIFEST).is_file():
         return [path]
     found = sorted(one.parent for one in path.glob(f"*/{MANIFEST}"))
     if not found:
-        raise Unusable(f"{path} is no problem folder and holds none: such a folder has a {MANIFEST}")
+        raise BadRow(f"{path} is no problem folder and holds none: such a folder has a {MANIFEST}")
     return found
 
 
@@ -77,14 +85,24 @@ def lint(folder: Path) -> list[Finding]:
     ]
     if not found:
         try:
-            candidate(folder)
-        except Unusable as why:
+            candidate(folder, _LINTED)
+        except BadRow as why:
             found.append(Finding(folder=folder.name, file=SOLUTION, wrong=str(why), remedy="see docs/problems.md"))
     return found
 
 
-def candidate(folder: Path) -> Candidate:
-    """The folder as a candidate. Unusable says what is wrong; `lint` says it all at once."""
+async def ran(folder: Path, backend: Backend) -> list[Finding]:
+    """What only running the tests shows: validation and both gates. Nothing of it is kept but the work trees."""
+    try:
+        await admit(candidate(folder, _LINTED), backend, terms(folder, _LINTED))
+    except Rejected as why:
+        remedy = "run the tests by hand with and without the solution, in repository/ with tests/ laid over it"
+        return [Finding(folder=folder.name, file=GRADING, wrong=str(why), remedy=remedy)]
+    return []
+
+
+def candidate(folder: Path, given: Terms) -> Candidate:
+    """The folder as a candidate. BadRow says what is wrong; `lint` says it all at once."""
     manifest = _manifest(folder)
     before = _tree(folder / REPOSITORY)
     tests = {f"{manifest.tests_into.strip('/')}/{path}": text for path, text in _tree(folder / GRADING).items()}
@@ -93,17 +111,17 @@ def candidate(folder: Path) -> Candidate:
     after = repaired | tests
     changed = sorted(path for path in {*before, *repaired} if before.get(path) != repaired.get(path))
     files = tuple(path for path in tests if _is_test(path))
-    layout = layout_of(manifest.name, after, changed, files, manifest.terms, manifest.image)
-    given = {"sources": manifest.sources, "paths": manifest.paths}
-    layout = layout.model_copy(update={name: value for name, value in given.items() if value})
+    layout = layout_of(manifest.name, after, changed, files, manifest.terms(given))
+    said = {"sources": manifest.sources, "paths": manifest.paths}
+    layout = layout.model_copy(update={name: value for name, value in said.items() if value})
     package = layout.package({"1": ""})
     outside = [path for path in changed if not package.is_source(path)]
     if outside:
-        raise Unusable(
+        raise BadRow(
             f"{SOLUTION} changes {outside[0]}, which is a test or not among the sources {list(layout.sources)}"
         )
     return Candidate(
-        name="own",
+        name=manifest.name,
         layout=layout,
         label="folder",
         before=before,
@@ -116,19 +134,19 @@ def candidate(folder: Path) -> Candidate:
     )
 
 
-def terms(folder: Path) -> Terms:
-    """Licence and split, as the folder says."""
-    return _manifest(folder).terms
+def terms(folder: Path, given: Terms) -> Terms:
+    """Terms with the folder's own licence and split."""
+    return _manifest(folder).terms(given)
 
 
 def _manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate(tomllib.loads((folder / MANIFEST).read_text()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Unusable(f"{MANIFEST} is not TOML: {error}") from error
+        raise BadRow(f"{MANIFEST} is not TOML: {error}") from error
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()]
-        raise Unusable(f"{MANIFEST}: {'; '.join(wrong)}") from error
+        raise BadRow(f"{MANIFEST}: {'; '.join(wrong)}") from error
 
 
 def _wrong(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -160,14 +178,14 @@ def _wrong(folder: Path) -> Iterator[tuple[str, str, str]]:
             return
         try:
             applied(solution, _tree(folder / REPOSITORY), what=SOLUTION)
-        except Unusable as why:
+        except BadRow as why:
             yield SOLUTION, str(why), "paths are relative to repository/, with the prefixes a/ and b/"
 
 
 def _wrong_manifest(folder: Path) -> Iterator[tuple[str, str, str]]:
     try:
         manifest = _manifest(folder)
-    except Unusable as why:
+    except BadRow as why:
         yield MANIFEST, str(why), f"it takes {', '.join(Manifest.model_fields)}"
         return
     if manifest.name in PACKAGES:

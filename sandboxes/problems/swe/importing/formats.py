@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from sandboxes.problems.swe.importing.candidate import Candidate, Terms, Unusable, layout_of
+from sandboxes.problems.foreign import BadRow, Terms
+from sandboxes.problems.swe.importing.candidate import Candidate, layout_of
 from sandboxes.problems.swe.importing.git import Clones, applied
 
 R2E_TESTS = "r2e_tests"
@@ -37,8 +38,8 @@ class Row(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    def candidate(self, clones: Clones, terms: Terms, image: str | None) -> Candidate:
-        """Unusable where the row's commit or patch cannot be had."""
+    def candidate(self, clones: Clones, terms: Terms) -> Candidate:
+        """BadRow where the row's commit or patch cannot be had."""
         raise NotImplementedError
 
 
@@ -52,7 +53,7 @@ class SweBench(Row):
     FAIL_TO_PASS: Tests
     PASS_TO_PASS: Tests
 
-    def candidate(self, clones: Clones, terms: Terms, image: str | None) -> Candidate:
+    def candidate(self, clones: Clones, terms: Terms) -> Candidate:
         base = clones.tree(clones.find(self.repo), self.base_commit)
         tested = applied(self.test_patch, base, what="test_patch")
         after = applied(self.patch, tested, what="patch")
@@ -60,7 +61,7 @@ class SweBench(Row):
         changed = [path for path in _changed(base, after) if tested.get(path) == base.get(path)]
         return Candidate(
             name=self.instance_id,
-            layout=layout_of(_name(self.repo), after, changed, tests, terms, image),
+            layout=layout_of(_name(self.repo), after, changed, tests, terms),
             label=self.base_commit[:12],
             before=base,
             after=after,
@@ -82,7 +83,7 @@ class SweSmith(Row):
     base_commit: str | None = None
     image_name: str | None = None
 
-    def candidate(self, clones: Clones, terms: Terms, image: str | None) -> Candidate:
+    def candidate(self, clones: Clones, terms: Terms) -> Candidate:
         # "swesmith/owner__name.1a2b3c4d": a mirror of owner/name whose first commit is the release at 1a2b3c4d.
         short, _, commit = self.repo.rpartition("/")[2].partition(".")
         clone = clones.find(self.repo, short.replace("__", "/"))
@@ -93,7 +94,7 @@ class SweSmith(Row):
         tests = _files(self.FAIL_TO_PASS, self.PASS_TO_PASS)
         return Candidate(
             name=self.instance_id,
-            layout=layout_of(_name(short), after, _changed(before, after), tests, terms, image),
+            layout=layout_of(_name(short), after, _changed(before, after), tests, terms),
             label=(commit or at)[:12],
             before=before,
             after=after,
@@ -115,13 +116,13 @@ class R2e(Row):
     expected_output_json: Object
     docker_image: str | None = None
 
-    def candidate(self, clones: Clones, terms: Terms, image: str | None) -> Candidate:
+    def candidate(self, clones: Clones, terms: Terms) -> Candidate:
         clone = clones.find(self.repo_name)
         base = clones.tree(clone, str(self.parsed_commit_content.get("old_commit_hash") or f"{self.commit_hash}^"))
         repaired = clones.tree(clone, self.commit_hash)
         tests = self._tests()
         changed = [path for path in _changed(base, repaired) if path.endswith(".py")]
-        layout = layout_of(_name(self.repo_name), repaired, changed, tuple(tests), terms, image)
+        layout = layout_of(_name(self.repo_name), repaired, changed, tuple(tests), terms)
         wanted = frozenset(name for name, outcome in self.expected_output_json.items() if outcome == "PASSED")
         return Candidate(
             name=f"{_name(self.repo_name)}-{self.commit_hash[:12]}",
@@ -139,14 +140,14 @@ class R2e(Row):
         """The row's own test files, in a folder of their own as its authors have them."""
         names, codes = (self.execution_result_content.get(key) or [] for key in ("test_file_names", "test_file_codes"))
         if not names or len(names) != len(codes):
-            raise Unusable(
+            raise BadRow(
                 "execution_result_content has no test_file_names with as many test_file_codes: nothing to grade by"
             )
         tests = {
             f"{R2E_TESTS}/{posixpath.basename(name)}": code.encode() for name, code in zip(names, codes, strict=True)
         }
         if not all(path.endswith(".py") for path in tests):
-            raise Unusable("test_file_names are not all Python files")
+            raise BadRow("test_file_names are not all Python files")
         return tests
 
 
@@ -155,12 +156,12 @@ KNOWN = frozenset("hints_text created_at version environment_setup_commit diffic
 
 
 def parse(format: str, row: Mapping[str, Any]) -> Row:
-    """A row with its columns checked. Unusable says which are missing or wrong."""
+    """A row with its columns checked. BadRow says which are missing or wrong."""
     try:
         return FORMATS[format].model_validate({name: value for name, value in row.items() if value is not None})
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()]
-        raise Unusable(f"no {format} row: {'; '.join(wrong)}") from error
+        raise BadRow(f"no {format} row: {'; '.join(wrong)}") from error
 
 
 def _changed(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
@@ -172,7 +173,7 @@ def _files(*tests: tuple[str, ...]) -> tuple[str, ...]:
     nodes = [node for group in tests for node in group]
     strange = [node for node in nodes if not node.partition("::")[0].endswith(".py")]
     if strange or not nodes:
-        raise Unusable(
+        raise BadRow(
             f"{strange[0]!r} is no pytest node id (tests/test_x.py::test_y)" if nodes else "FAIL_TO_PASS names no test"
         )
     return tuple(sorted({node.partition("::")[0] for node in nodes}))

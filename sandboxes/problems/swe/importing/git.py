@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandboxes.problems.swe.importing.candidate import Unusable
+from sandboxes.problems.foreign import BadRow
 
 TIMEOUT_S = 120.0
 REGULAR = ("100644", "100755")  # modes; links and submodules are left out
@@ -20,7 +20,7 @@ class Clones:
         self._trees: dict[tuple[Path, str], dict[str, bytes]] = {}
 
     def find(self, *names: str) -> Path:
-        """The first clone that has one of these names. Unusable names all that were looked for."""
+        """The first clone that has one of these names. BadRow names all that were looked for."""
         there = {path.name.removesuffix(".git"): path for path in sorted(self.folder.iterdir()) if _is_repository(path)}
         for name in names:
             owner, _, short = name.rpartition("/")
@@ -30,18 +30,18 @@ class Clones:
             same = [path for known, path in there.items() if not owner and known.endswith(f"__{name}")]
             found = [there[form] for form in (name.replace("/", "__"), short) if form in there] or nested or same
             if len(found) > 1 and found is same:
-                raise Unusable(
+                raise BadRow(
                     f"{name} may be any of {', '.join(path.name for path in found)} in {self.folder}: keep one"
                 )
             if found and found[0].resolve().is_relative_to(self.folder.resolve()):
                 return found[0]
-        raise Unusable(
+        raise BadRow(
             f"no clone of {names[0]} in {self.folder}: clone it there as {names[0].replace('/', '__')}, "
             "or give another folder with --repos"
         )
 
     def tree(self, clone: Path, commit: str) -> dict[str, bytes]:
-        """Every regular file at a commit: path -> content. Unusable where the clone does not have it."""
+        """Every regular file at a commit: path -> content. BadRow where the clone does not have it."""
         key = (clone, commit)
         if key not in self._trees:
             self._trees = {key: _tree(clone, commit)}  # rows come sorted by repository: the last one is worth keeping
@@ -49,7 +49,7 @@ class Clones:
 
 
 def applied(patch: str, tree: Mapping[str, bytes], *, what: str) -> dict[str, bytes]:
-    """The tree with a unified diff in it. Unusable where it does not apply; git keeps it inside of the tree."""
+    """The tree with a unified diff in it. BadRow where it does not apply; git keeps it inside of the tree."""
     if not patch.strip():
         return dict(tree)
     with tempfile.TemporaryDirectory() as name:
@@ -60,7 +60,7 @@ def applied(patch: str, tree: Mapping[str, bytes], *, what: str) -> dict[str, by
             file.write_bytes(content)
         done = _git(["apply", "--whitespace=nowarn", "-"], folder, (patch.rstrip("\n") + "\n").encode())
         if done.returncode != 0:
-            raise Unusable(f"{what} does not apply: {_said(done)}. It must be a unified diff against that very commit")
+            raise BadRow(f"{what} does not apply: {_said(done)}. It must be a unified diff against that very commit")
         return {
             str(file.relative_to(folder)): file.read_bytes()
             for file in sorted(folder.rglob("*"))
@@ -74,23 +74,21 @@ def _is_repository(path: Path) -> bool:
 
 def _tree(clone: Path, commit: str) -> dict[str, bytes]:
     if commit.startswith("-"):
-        raise Unusable(f"{commit!r} is no commit")
+        raise BadRow(f"{commit!r} is no commit")
     listed = _git(["ls-tree", "-r", "-z", "--full-tree", commit], clone)
     if listed.returncode != 0:
-        raise Unusable(f"{clone.name} has no commit {commit}: fetch it there. git said: {_said(listed)}")
+        raise BadRow(f"{clone.name} has no commit {commit}: fetch it there. git said: {_said(listed)}")
     entries = [entry.partition("\t") for entry in listed.stdout.decode(errors="surrogateescape").split("\0") if entry]
     blobs = {path: about.split()[2] for about, _, path in entries if about.split()[0] in REGULAR}
     read = _git(["cat-file", "--batch"], clone, "".join(f"{blob}\n" for blob in blobs.values()).encode())
     if read.returncode != 0:
-        raise Unusable(f"{clone.name} cannot be read at {commit}: {_said(read)}")
+        raise BadRow(f"{clone.name} cannot be read at {commit}: {_said(read)}")
     tree, at = {}, 0
     for path in blobs:
         end = read.stdout.index(b"\n", at)
         header = read.stdout[at:end].split()
         if len(header) != 3:
-            raise Unusable(
-                f"{clone.name} lacks the content of {path} at {commit}: it is a partial clone, fetch it whole"
-            )
+            raise BadRow(f"{clone.name} lacks the content of {path} at {commit}: it is a partial clone, fetch it whole")
         size = int(header[2])
         tree[path] = read.stdout[end + 1 : end + 1 + size]
         at = end + 2 + size
@@ -98,7 +96,7 @@ def _tree(clone: Path, commit: str) -> dict[str, bytes]:
 
 
 def _git(arguments: list[str], cwd: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """git, with nobody's configuration but the safe defaults. Unusable after a deadline."""
+    """git, with nobody's configuration but the safe defaults. BadRow after a deadline."""
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -121,7 +119,7 @@ def _git(arguments: list[str], cwd: Path, stdin: bytes = b"") -> subprocess.Comp
             env=environment,
         )
     except subprocess.TimeoutExpired as error:
-        raise Unusable(f"git {arguments[0]} in {cwd.name} took more than {TIMEOUT_S:.0f} s") from error
+        raise BadRow(f"git {arguments[0]} in {cwd.name} took more than {TIMEOUT_S:.0f} s") from error
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -1,7 +1,7 @@
-"""A whole file of rows: good ones become problems, bad ones are told by line and reason."""
+"""Rows of a file, or folders: good ones become problems, bad ones are told by number and reason."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,67 +9,83 @@ from pydantic import BaseModel
 
 from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
-from sandboxes.problems.swe.importing import formats, rows
+from sandboxes.problems.foreign import BadRow, Row, Terms, rows
+from sandboxes.problems.swe.importing import folder, formats
 from sandboxes.problems.swe.importing.admit import admit
-from sandboxes.problems.swe.importing.candidate import Terms, Unusable
+from sandboxes.problems.swe.importing.candidate import Candidate
 from sandboxes.problems.swe.importing.git import Clones
 from sandboxes.problems.swe.validate import Rejected
 
 
 class Refused(BaseModel):
-    """A row that became no problem."""
+    """A row, or a folder, that became no problem."""
 
-    line: int
+    line: int  # of a .jsonl file, else the row or folder, from 1
     instance: str | None
     reason: str
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to import, and how. `strict`: columns that the format does not know are refused instead of kept."""
+    """What to import, and how. `strict`: columns that the form does not know are refused instead of kept."""
 
-    format: str
+    form: str
     path: Path
-    repos: Path
     terms: Terms
-    image: str | None = None
+    repos: Path | None = None
     strict: bool = False
-    limit: int | None = None
 
 
-def columns(order: Order) -> Counter[str]:
-    """The columns that the format does not know, with the number of rows that have them. Reads the whole file."""
-    found: Counter[str] = Counter()
-    for _, row in rows.read(order.path):
-        if not isinstance(row, Unusable):
-            known = {*formats.FORMATS[order.format].model_fields, *formats.KNOWN}
-            found.update(name for name in row if name not in known)
-    return found
+def unknown_columns(order: Order) -> Counter[str]:
+    """The columns that the form does not know, with the number of rows that have them. Reads the whole file."""
+    known = {*formats.FORMATS[order.form].model_fields, *formats.KNOWN}
+    return Counter(name for row in rows(order.path) for name in row.value or () if name not in known)
 
 
 async def imported(order: Order, backend: Backend) -> AsyncIterator[Problem | Refused]:
-    """One result per row, in order. Unusable where the file or the folder of clones as a whole cannot be used."""
-    if not order.repos.is_dir():
-        raise Unusable(
-            f"there is no folder {order.repos}: --repos names one with local clones of the rows' repositories"
-        )
-    clones = Clones(order.repos)
+    """One result per row or folder, in order. BadRow where the path or the folder of clones as a whole cannot be used."""
     seen: set[str] = set()
-    for number, (line, row) in enumerate(rows.read(order.path)):
-        if number == order.limit:
-            return
-        name = None if isinstance(row, Unusable) else row.get("instance_id") or row.get("commit_hash")
+    for where, instance, read in _folders(order) if order.form == "folder" else _rows(order):
         try:
-            if isinstance(row, Unusable):
-                raise row
-            parsed = formats.parse(order.format, row)
-            candidate = parsed.candidate(clones, order.terms, order.image)
+            candidate, terms = read()
+            if candidate.name in seen:
+                raise BadRow(f"{candidate.name} was there before")
+            seen.add(candidate.name)
+            yield await admit(candidate, backend, terms)
+        except (BadRow, Rejected) as why:
+            yield Refused(line=where, instance=instance, reason=str(why))
+
+
+Read = Callable[[], tuple[Candidate, Terms]]
+
+
+def _folders(order: Order) -> Iterator[tuple[int, str, Read]]:
+    for number, one in enumerate(folder.folders(order.path), start=1):
+
+        def read(one: Path = one) -> tuple[Candidate, Terms]:
+            found = folder.lint(one)
+            if found:
+                raise BadRow("; ".join(f"{finding.file}: {finding.wrong}" for finding in found))
+            terms = folder.terms(one, order.terms)
+            return folder.candidate(one, terms), terms
+
+        yield number, one.name, read
+
+
+def _rows(order: Order) -> Iterator[tuple[int, str | None, Read]]:
+    if order.repos is None or not order.repos.is_dir():
+        raise BadRow(f"there is no folder {order.repos}: --repos names one with local clones of the rows' repositories")
+    clones = Clones(order.repos)
+    for row in rows(order.path):
+
+        def read(row: Row = row) -> tuple[Candidate, Terms]:
+            if row.value is None:
+                raise BadRow(row.wrong)
+            parsed = formats.parse(order.form, row.value)
             unknown = sorted({*(parsed.model_extra or {})} - formats.KNOWN)
             if order.strict and unknown:
-                raise Unusable(f"columns that {order.format} does not have: {', '.join(unknown)}")
-            if candidate.name in seen:
-                raise Unusable(f"the instance {candidate.name} was there before")
-            seen.add(candidate.name)
-            yield await admit(candidate, backend, order.terms)
-        except (Unusable, Rejected) as why:
-            yield Refused(line=line, instance=name if isinstance(name, str) else None, reason=str(why))
+                raise BadRow(f"columns that {order.form} does not have: {', '.join(unknown)}")
+            return parsed.candidate(clones, order.terms), order.terms
+
+        instance = (row.value or {}).get("instance_id") or (row.value or {}).get("commit_hash")
+        yield row.number, instance if isinstance(instance, str) else None, read

@@ -1,6 +1,6 @@
 import pytest
 
-from sandboxes.backends import choose
+from sandboxes.backends import prepare
 from sandboxes.backends.base import BackendUnavailable
 
 
@@ -8,6 +8,6 @@ from sandboxes.backends.base import BackendUnavailable
 def backend():
     """A real way to get boxes; the conformance tests show that one is like the other."""
     try:
-        return choose("auto")
+        return prepare("auto")
     except BackendUnavailable as reason:
         pytest.skip(str(reason))

@@ -102,3 +102,8 @@ def test_versions_are_texts_and_no_numbers():
 def test_exact_and_f1_are_those_of_squad_and_hotpotqa(given, forms, em, score):
     assert exact(given, forms) is em
     assert f1(given, forms) == pytest.approx(score)
+
+
+def test_a_number_of_any_length_is_an_answer_like_others():
+    assert not match("9" * 6000, ["5 km"])
+    assert not match("9" * 150, ["5 km"])

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from lakehouse.records import Problem, now
-from sandboxes.backends import choose
+from sandboxes.backends import prepare
 from sandboxes.backends.base import BackendUnavailable
 from sandboxes.problems.swe import packages, sources, spec
 from sandboxes.problems.swe.mutate import mutations
@@ -132,6 +132,6 @@ def problem(pebble, bug):
 def boxes():
     """A backend with real boxes."""
     try:
-        return choose("bubblewrap")
+        return prepare("bubblewrap")
     except BackendUnavailable as reason:
         pytest.skip(str(reason))

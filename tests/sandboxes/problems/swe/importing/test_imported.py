@@ -8,10 +8,12 @@ import pytest
 
 from lakehouse.records import Problem
 from sandboxes.backends.scripted import ScriptedBackend
-from sandboxes.problems.swe.importing.candidate import Terms, Unusable
-from sandboxes.problems.swe.importing.imported import Order, columns, imported
+from sandboxes.problems.foreign import BadRow, Terms
+from sandboxes.problems.swe.importing.imported import Order, imported, unknown_columns
 from sandboxes.problems.swe.kind import KIND
 from sandboxes.problems.swe.spec import read_spec
+
+TERMS = Terms(name="mine", split="train", licence="MIT", allowed_uses=("training", "evaluation"))
 
 
 def swebench(clone, **changes):
@@ -54,10 +56,10 @@ def r2e(clone, **changes):
     return row | changes
 
 
-async def run(clone, tmp_path, format, rows, backend, **options):
+async def run(clone, tmp_path, form, rows, backend, **options):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows))
-    order = Order(format=format, path=path, repos=clone.repos, terms=Terms(licence="MIT"), **options)
+    order = Order(form=form, path=path, repos=clone.repos, terms=TERMS, **options)
     return [one async for one in imported(order, backend)], order
 
 
@@ -65,7 +67,7 @@ async def run(clone, tmp_path, format, rows, backend, **options):
 async def test_a_swebench_row_becomes_a_problem_that_its_patch_solves(clone, tmp_path, boxes):
     (problem,), order = await run(clone, tmp_path, "swebench", [swebench(clone, stars=3)], boxes)
     assert isinstance(problem, Problem), problem
-    assert problem.problem_id == "swe/rocks__pebble/rocks__pebble-7"
+    assert problem.problem_id == "swe/mine/rocks__pebble-7"
     assert problem.oracle_passed and problem.null_failed
     assert problem.prompt.startswith("total() is one too small")
     assert (problem.licence, problem.allowed_uses) == ("MIT", ["training", "evaluation"])
@@ -73,7 +75,7 @@ async def test_a_swebench_row_becomes_a_problem_that_its_patch_solves(clone, tmp
     assert spec.fail_to_pass == (clone.fails,)
     assert spec.pass_to_pass == tuple(clone.passes)
     assert spec.metadata == {"hints_text": "", "stars": 3}
-    assert columns(order) == {"stars": 1}
+    assert unknown_columns(order) == {"stars": 1}
     # The tests that grade, and the history, are not in the agent's tree; a module that the repair adds is the oracle's.
     assert sorted(spec.broken()) == ["pebble/__init__.py", "pebble/core.py", "setup.py", "tests/test_core.py"]
     assert b"TestTotal" not in spec.broken()["tests/test_core.py"]
@@ -102,7 +104,7 @@ async def test_a_row_whose_tests_say_something_else_is_refused(clone, tmp_path, 
     ]
     found, _ = await run(clone, tmp_path, "swebench", rows, boxes)
     assert found[0].reason == f"a FAIL_TO_PASS test passes without the solution: {clone.passes[0]}"
-    assert "the instance rocks__pebble-7 was there before" in found[1].reason
+    assert "rocks__pebble-7 was there before" in found[1].reason
 
 
 async def test_bad_rows_are_told_by_line_and_reason_and_the_rest_goes_on(clone, tmp_path):
@@ -121,7 +123,7 @@ async def test_bad_rows_are_told_by_line_and_reason_and_the_rest_goes_on(clone, 
     found, _ = await run(clone, tmp_path, "swebench", rows, ScriptedBackend())
     assert [one.line for one in found] == list(range(1, 11))
     reasons = [one.reason for one in found]
-    assert reasons[0].startswith("not JSON: ") and reasons[1] == "not a JSON object"
+    assert reasons[0].startswith("not JSON: ") and reasons[1] == "str, not an object"
     assert reasons[2] == "no swebench row: base_commit: field required; patch: field required"
     assert reasons[3].startswith(f"no clone of rocks/gone in {clone.repos}: clone it there as rocks__gone")
     assert "has no commit 0000" in reasons[4]
@@ -143,7 +145,7 @@ async def test_parquet_and_arrays_are_read_like_lines(clone, tmp_path):
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     for name in ("rows.parquet", "rows.json"):
-        order = Order(format="swebench", path=tmp_path / name, repos=clone.repos, terms=Terms())
+        order = Order(form="swebench", path=tmp_path / name, repos=clone.repos, terms=TERMS)
         found = [one async for one in imported(order, ScriptedBackend())]
         assert [(one.line, one.instance) for one in found] == [(1, "rocks__pebble-7"), (2, "other")]
         assert all("no clone of" in one.reason for one in found)
@@ -152,15 +154,15 @@ async def test_parquet_and_arrays_are_read_like_lines(clone, tmp_path):
 @pytest.mark.parametrize(
     "name, content, said",
     [
-        ("rows.csv", "a,b\n", "rows are read from .jsonl"),
-        ("rows.json", "{}", "not a JSON array"),
-        ("rows.parquet", "PAR", "no Parquet file"),
-        ("absent.jsonl", None, "there is no file"),
+        ("rows.csv", "a,b\n", "rows are read from .json, .jsonl and .parquet"),
+        ("rows.json", "{}", "holds no array of rows"),
+        ("rows.parquet", "PAR", "cannot be read"),
+        ("absent.jsonl", None, "there is no such file"),
     ],
 )
 async def test_a_file_that_cannot_be_read_says_what_can(clone, tmp_path, name, content, said):
     if content is not None:
         (tmp_path / name).write_text(content)
-    order = Order(format="swebench", path=tmp_path / name, repos=clone.repos, terms=Terms())
-    with pytest.raises(Unusable, match=said):
+    order = Order(form="swebench", path=tmp_path / name, repos=clone.repos, terms=TERMS)
+    with pytest.raises(BadRow, match=said):
         _ = [one async for one in imported(order, ScriptedBackend())]

@@ -1,0 +1,56 @@
+"""Build: the Prefect tasks that make problems out of a package, and put what was made where it is used."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from lakehouse.home import home
+from lakehouse.records import Problem
+from lakehouse.write import Writer
+from sandboxes import backends
+from sandboxes.problems.base import EnvironmentFailure
+from sandboxes.problems.swe import shipped
+from sandboxes.problems.swe.build import Builder, Order
+from sandboxes.problems.swe.packages import PACKAGES
+from tasks.progress import Progress
+
+
+def builder(folder: str | None, backend: str, *, fresh: bool) -> tuple[Builder, Path]:
+    """A builder and its folder. It begins with the shipped problems, unless it shall begin with nothing."""
+    out = Path(folder) if folder else home().root / "problems" / "swe"
+    existing = () if fresh else shipped.load()
+    return Builder(out, backends.prepare(backend), existing), out
+
+
+def known(packages: Sequence[str] | None) -> list[str]:
+    """The packages wanted, all where none is named. EnvironmentFailure names those that are not known."""
+    strange = sorted(set(packages or ()) - set(PACKAGES))
+    if strange:
+        raise EnvironmentFailure(
+            f"no package here is called {', '.join(strange)}; there are {', '.join(sorted(PACKAGES))}. "
+            "sandboxes/problems/swe/packages.py says where each has its code and its tests"
+        )
+    return list(packages or PACKAGES)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="make {name}")
+async def make(name: str, builder: Builder, order: Order, out: Path) -> int:
+    """Problems of one package, written down when they are all there; how many."""
+    package = PACKAGES[name]
+    progress = await Progress.begin(f"building {name}", builder.missing(package, order))
+    made = 0
+    async for _ in builder.package(package, order):
+        made += 1
+        await progress.advance()
+    await progress.advance(progress.total - progress.done)
+    await asyncio.to_thread(shipped.write, out, builder.problems)
+    return made
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def put(problems: Sequence[Problem]) -> int:
+    """Put problems into the lake, each edition once; how many are new."""
+    return Writer().put_problems(problems).rows
