@@ -2,7 +2,7 @@
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-OPEN_HEAD_BYTES = 64 << 10  # as much as h11, uvicorn's other protocol, takes
+OPEN_HEAD_BYTES = 64 << 10
 ANSWER = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 

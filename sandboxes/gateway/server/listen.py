@@ -7,12 +7,13 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from sandboxes.gateway.server.bounded import BoundedHead
 
 BACKLOG = 1024
 ENDED_AT_ONCE = 3  # exit status
@@ -73,7 +74,7 @@ def config(
     """How every one of our servers serves."""
     return uvicorn.Config(
         app,
-        http=_protocol(),
+        http=BoundedHead,
         log_config=None,  # ours are JSON lines, see `logs`
         access_log=False,
         server_header=False,
@@ -90,15 +91,6 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     """As `asyncio.run`, on uvloop where it is installed."""
     with asyncio.Runner(loop_factory=config(lambda *_: None).get_loop_factory()) as runner:  # type: ignore[arg-type]
         runner.run(work)
-
-
-def _protocol() -> type[asyncio.Protocol] | Literal["h11"]:
-    """httptools where it is installed; else h11, which bounds heads by itself and is several times slower."""
-    if find_spec("httptools") is None:
-        return "h11"
-    from sandboxes.gateway.server.bounded import BoundedHead  # noqa: PLC0415 - needs httptools
-
-    return BoundedHead
 
 
 class Embedded(uvicorn.Server):
