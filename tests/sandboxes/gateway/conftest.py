@@ -1,5 +1,7 @@
 """A scripted engine and a gateway before it, both served over HTTP in the test's event loop."""
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -46,6 +48,19 @@ class Stack:
         if key:
             headers["Authorization"] = f"Bearer {key}"
         return await self.http.post(path, json=body, headers=headers)
+
+
+@pytest.fixture
+def dispatched():
+    """Wait until a gateway process has written down so many calls; what runs in another process cannot be asked."""
+
+    async def wait(home: Path, count: int = 1) -> None:
+        async with asyncio.timeout(30):
+            with sqlite3.connect(home / "gateway" / "journal.db") as db:
+                while db.execute("select count(*) from calls").fetchone()[0] < count:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.02)
+
+    return wait
 
 
 Start = Callable[..., AbstractAsyncContextManager[Stack]]

@@ -43,12 +43,14 @@ async def rows_after(home, engine_url, session):
         return await client.calls(session.session_id, episode_id="e", attempt_id="a")
 
 
-async def test_a_running_call_is_finished_new_ones_are_a_503_to_try_again_and_rewards_are_still_taken(tmp_path):
+async def test_a_running_call_is_finished_new_ones_are_a_503_to_try_again_and_rewards_are_still_taken(
+    tmp_path, dispatched
+):
     async with Scripted(["x" * 60], token_delay_s=0.05).serve() as engine_url:
         async with process(tmp_path, engine_url, "--drain", "30") as (running, client):
             session = await client.start_session("t")
             first = asyncio.create_task(post(client, session))
-            await asyncio.sleep(1)
+            await dispatched(tmp_path)
             running.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.3)
             refused = await post(client, session)
@@ -62,13 +64,13 @@ async def test_a_running_call_is_finished_new_ones_are_a_503_to_try_again_and_re
         assert (row.status, row.token_status) == ("ok", "exact")
 
 
-async def test_what_runs_at_the_deadline_is_cut_with_a_503_and_recorded_with_what_it_had(tmp_path):
+async def test_what_runs_at_the_deadline_is_cut_with_a_503_and_recorded_with_what_it_had(tmp_path, dispatched):
     async with Scripted(["x" * 2000], token_delay_s=0.02).serve() as engine_url:
         async with process(tmp_path, engine_url, "--drain", "0.5") as (running, client):
             session = await client.start_session("t")
             cut = asyncio.create_task(post(client, session))
             streamed = asyncio.create_task(post(client, session, stream=True, seed=1))
-            await asyncio.sleep(1)
+            await dispatched(tmp_path)
             running.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(running.wait(), 20) == 0
             assert ((await cut).status_code, (await cut).headers["x-should-retry"]) == (503, "true")
@@ -78,12 +80,12 @@ async def test_what_runs_at_the_deadline_is_cut_with_a_503_and_recorded_with_wha
         assert stream.completion_token_ids
 
 
-async def test_a_second_signal_ends_it_at_once(tmp_path):
+async def test_a_second_signal_ends_it_at_once(tmp_path, dispatched):
     async with Scripted(["x" * 2000], token_delay_s=0.05).serve() as engine_url:
         async with process(tmp_path, engine_url, "--drain", "60") as (running, client):
             session = await client.start_session("t")
             cut = asyncio.create_task(post(client, session))
-            await asyncio.sleep(1)
+            await dispatched(tmp_path)
             running.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.3)
             assert running.returncode is None

@@ -67,13 +67,13 @@ async def test_answered_calls_survive_kill_9_and_the_conversation_continues_as_o
             await client.set_reward(session, 1.0)
 
 
-async def test_a_call_cut_by_kill_9_is_an_infrastructure_failure_and_a_retry_takes_its_place(tmp_path):
+async def test_a_call_cut_by_kill_9_is_an_infrastructure_failure_and_a_retry_takes_its_place(tmp_path, dispatched):
     async with Scripted(["x" * 500], token_delay_s=0.02).serve() as engine_url:
         async with process(tmp_path, engine_url) as (running, client):
             session = await client.start_session("t")
             body = {"messages": [USER], "max_tokens": 400}
             cut = asyncio.create_task(ask(client, session, **body))
-            await asyncio.sleep(0.5)
+            await dispatched(tmp_path)
             running.send_signal(signal.SIGKILL)
             await running.wait()
             with pytest.raises(Exception, match="onnection"):
@@ -88,12 +88,12 @@ async def test_a_call_cut_by_kill_9_is_an_infrastructure_failure_and_a_retry_tak
             assert (retried.status, retried.token_status, retried.fork_reason) == ("truncated", "exact", "root")
 
 
-async def test_a_gateway_that_is_told_to_stop_stops_and_records_what_it_cut(tmp_path):
+async def test_a_gateway_that_is_told_to_stop_stops_and_records_what_it_cut(tmp_path, dispatched):
     async with Scripted(["x" * 500], token_delay_s=0.02).serve() as engine_url:
         async with process(tmp_path, engine_url) as (running, client):
             session = await client.start_session("t")
             cut = asyncio.create_task(ask(client, session, messages=[USER]))
-            await asyncio.sleep(0.5)
+            await dispatched(tmp_path)
             running.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(running.wait(), 20) in (0, -signal.SIGTERM)
             await asyncio.gather(cut, return_exceptions=True)
