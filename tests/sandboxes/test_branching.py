@@ -54,7 +54,7 @@ def opened(monkeypatch):
 
 
 def attempt(trees):
-    problem = Problem.model_construct(problem_id="p", kind="search", edition="e", split="train")
+    problem = Problem.model_construct(problem_id="p", kind="search", edition="e", split="train", prompt="", spec="")
     dispatch = Dispatch(
         episode_id="e", run_id="r", group_id="g", problem_id="p", sample_index=0, agent="scripted", mode="policy",
         purpose="train", created_at=now(),
