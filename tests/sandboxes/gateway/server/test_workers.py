@@ -156,11 +156,14 @@ async def test_a_client_that_goes_away_cancels_a_call_that_another_worker_runs(t
 
 
 async def test_one_signal_to_the_parent_drains_all_and_a_parent_that_dies_takes_its_workers_along(tmp_path):
-    async with Scripted(["x" * 100], token_delay_s=0.02).serve() as engine_url:
+    engine = Scripted(["x" * 100], token_delay_s=0.02)
+    async with engine.serve() as engine_url:
         async with gateway(tmp_path, engine_url) as (parent, client):
             session = await client.start_session("t")
             calls = [asyncio.create_task(ask(client.base_url, session.api_key, **BODY, seed=n)) for n in range(4)]
-            await asyncio.sleep(1)
+            async with asyncio.timeout(30):
+                while len(engine.asked) < 4:  # noqa: ASYNC110 - another process asks
+                    await asyncio.sleep(0.02)
             parent.send_signal(signal.SIGTERM)
             assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
             assert await asyncio.wait_for(parent.wait(), 30) == 0
