@@ -9,6 +9,9 @@ from pathlib import Path
 from benchmarks.report import say
 from lakehouse.home import home
 
+ROOT = Path(__file__).resolve().parent.parent
+INSTALL_S = 1200
+
 
 def environment(name: str, packages: Sequence[str]) -> Path:
     """The Python of an environment that has these packages, made once under `<home>/cache/bench`.
@@ -24,7 +27,7 @@ def environment(name: str, packages: Sequence[str]) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", str(folder)])
     installer = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    uv = shutil.which("uv")
+    uv = shutil.which("uv") or shutil.which("uv", path=ROOT / ".venv-tools" / "bin")
     if uv:
         installer = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
     _run([*installer, *packages])
@@ -33,6 +36,6 @@ def environment(name: str, packages: Sequence[str]) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_S)
     if ended.returncode != 0:
         raise RuntimeError(f"{' '.join(command[:4])} ... failed:\n{ended.stderr[-1500:]}")

@@ -25,6 +25,7 @@ from sandboxes import backends
 from sandboxes.backends import cgroup, images
 from sandboxes.backends.base import Backend, Box, BoxSpec
 from sandboxes.backends.docker import CONTROLLER_LABEL, docker_client
+from sandboxes.backends.pool import Pool, Starting
 from sandboxes.problems.kinds import KINDS
 from sandboxes.problems.library import load, prepare
 
@@ -32,6 +33,7 @@ NAMES = ("docker", "bubblewrap")
 PEERS = {"mini-swe-agent": ("mini-swe-agent==2.4.6",), "swe-rex": ("swe-rex==1.4.0",)}
 COMMAND = ("bash", "-c", "echo hello")
 DRIVER = Path(__file__).with_name("sandbox_peers.py")
+THINKING_S = 0.3  # of a model, between two commands
 PACKAGE = "parse"  # what problems per hour are built of
 
 
@@ -42,13 +44,15 @@ def main() -> None:
     tell(found)
 
 
-async def measure(held: Mapping[str, Backend], *, quick: bool) -> dict[str, Any]:
+async def measure(held: Mapping[str, Starting], *, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, backend in held.items():
         say(f"{name}: start, exec, close")
         found[name] = await one_by_one(backend, boxes=8 if quick else 40, commands=20 if quick else 50)
     say("the same command, in turns with mini-swe-agent and SWE-ReX")
     found |= await against_peers(held, rounds=2 if quick else 8, commands=10 if quick else 40)
+    say("episodes with and without a warm pool")
+    found["pool_speedup"] = {name: await pool_speedup(one, episodes=8 if quick else 24) for name, one in held.items()}
     say("commands per second over as many boxes as four per core")
     found["commands_per_s"] = round(await commands_per_s(held["docker"], seconds=3 if quick else 20), 1)
     say("gradings")
@@ -153,6 +157,33 @@ class Peer:
             if line.startswith("["):
                 return [float(ms) for ms in json.loads(line)]
         raise RuntimeError(f"{self.name} ended with status {self._process.wait()}")
+
+
+async def pool_speedup(backend: Starting, *, episodes: int, rounds: int = 3) -> float:
+    """How many times faster episodes are with a warm pool: a model that thinks, a box, three commands, two at a time per core."""
+
+    async def played(boxes: Backend) -> float:
+        room = asyncio.Semaphore(2 * _cores())
+
+        async def episode() -> None:
+            async with room:
+                await asyncio.sleep(THINKING_S)
+                box = await boxes.start(BoxSpec())
+                for _ in range(3):
+                    await run(box)
+                    await asyncio.sleep(THINKING_S)
+                await box.close()
+
+        began = time.perf_counter()
+        await asyncio.gather(*(episode() for _ in range(episodes)))
+        return time.perf_counter() - began
+
+    ratios = []
+    for _ in range(rounds):
+        without = await played(backend)
+        async with Pool(backend, size=_cores()) as pool:
+            ratios.append(without / await played(pool))
+    return round(middle(ratios), 2)
 
 
 async def commands_per_s(backend: Backend, *, seconds: float) -> float:

@@ -30,7 +30,7 @@ async def swe_rex() -> "tuple[Run, Callable[[], Awaitable[object]]]":
     from swerex.runtime.local import LocalRuntime  # noqa: PLC0415
 
     runtime = LocalRuntime()
-    await runtime.create_session(CreateBashSessionRequest())
+    await runtime.create_session(CreateBashSessionRequest(startup_timeout=60))
 
     async def run() -> str:
         return (await runtime.run_in_session(BashAction(command=COMMAND))).output

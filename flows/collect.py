@@ -40,13 +40,14 @@ async def collect(
     concurrency: Annotated[int, Field(ge=1)] = 24,
     shard_size: Annotated[int, Field(ge=1)] = 64,
     deadline_s: Annotated[float, Field(gt=0)] = 300,
+    warm_boxes: Annotated[int, Field(ge=0)] = 0,
     keep_trees: bool = False,
     run_id: str | None = None,
 ) -> Collected:
     """Roll out episodes of each problem and land them. Run again with the same run id, it does what is missing.
 
     Args:
-        problems: How many problems of each kind. Default: 16 search, 4 swe.
+        problems: How many problems of each kind, or of a set such as search/debian. Default: 16 search, 4 swe.
         samples: Episodes per problem: the size of a group.
         split: Problems to train on, or held-out ones.
         agent: Who acts: the model (policy), the oracle (expert), nobody (null), or a command-line agent: mini-swe-agent, or a
@@ -61,6 +62,7 @@ async def collect(
         concurrency: Episodes at a time.
         shard_size: Episodes per Prefect task; they land together.
         deadline_s: Seconds an episode may take.
+        warm_boxes: Boxes kept started, so that episodes do not wait for them. It pays where processors are idle meanwhile.
         keep_trees: Keep the work tree as it is after every tool call, by content: its digest is in `actions.tree`, and an
             episode can begin from there.
         run_id: Name an interrupted run to continue it. Default: derived from the flow run, so that a retry continues.
@@ -78,7 +80,7 @@ async def collect(
     )
     print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
-    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees=keep_trees)
+    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees=keep_trees, warm_boxes=warm_boxes)
     await rehearse(play)
     await load_problems(list(wanted))
     todo, known = dispatch(draw)

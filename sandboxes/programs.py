@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from sandboxes.agents import CommandAgent
 from sandboxes.agents.base import AgentFailure, Program, Ran
 from sandboxes.backends.base import GATEWAY_URL, WORKDIR, Backend, Box, BoxSpec, Limits, SandboxError
 from sandboxes.backends.images import ImageMissing
@@ -14,6 +15,7 @@ from sandboxes.problems.base import Environment
 
 FOLDER = ".agent"  # the program's own files, beside the work tree's; never part of it
 OUTPUT_BYTES = 16_384  # kept of each stream
+CHECK_S = 30.0
 AFTER_S = 60.0  # a box outlives its program by at most this
 
 
@@ -64,6 +66,21 @@ class Boxed:
 def boxed(environment: Environment, backend: Backend, door: Path | None) -> Boxed | None:
     """What runs programs in this environment; None where it has no work tree."""
     return Boxed(environment, backend, door) if isinstance(environment, Workplace) else None
+
+
+async def check(agent: CommandAgent, backend: Backend, door: Path | None) -> None:
+    """Whether an agent can be run here: its image, the way to the gateway, its command. SandboxError, with the remedy."""
+    program = agent.program({"folder": Boxed.folder})
+    image = image_of(program)
+    box = await start(backend, program, door, image, {f"{FOLDER}/{name}": data for name, data in program.files.items()})
+    try:
+        found = await box.exec(["sh", "-c", 'command -v "$0"', program.argv[0]], timeout_s=CHECK_S)
+    finally:
+        await box.close()
+    if image and found.exit_code != 0:  # without an image of its own, the problem's may have the command
+        raise SandboxError(
+            f"the image {image} has no command {program.argv[0]!r}, which the agent {agent.name} is called by"
+        )
 
 
 def image_of(program: Program) -> str | None:

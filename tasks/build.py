@@ -45,7 +45,8 @@ async def make(name: str, builder: Builder, order: Order, out: Path) -> int:
     async for _ in builder.package(package, order):
         made += 1
         await progress.advance()
-    await progress.advance(progress.total - progress.done)
+    if progress.done < progress.total:  # there were no more candidates
+        await progress.advance(progress.total - progress.done)
     await asyncio.to_thread(shipped.write, out, builder.problems)
     return made
 

@@ -1,8 +1,8 @@
 """Roll out: the Prefect tasks that plan a run and play a shard of its episodes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -16,7 +16,9 @@ from lakehouse.records import Dispatch, Mode, Problem, Split, digest, episode_id
 from lakehouse.write import Writer
 from sandboxes import backends
 from sandboxes.agents import CommandAgent, DefinitionError, Sampling, find
-from sandboxes.backends.base import BackendUnavailable
+from sandboxes.backends.base import Backend, BackendUnavailable
+from sandboxes.backends.labels import RUN
+from sandboxes.backends.pool import Pool, Starting
 from sandboxes.backends.trees import TreeStore
 from sandboxes.episode import Result, Trees, run_episode
 from sandboxes.gateway.client import GatewayClient
@@ -58,6 +60,7 @@ class Play:
     deadline_s: float
     agent: str = "policy"  # as in `Draw`, or a file that defines one
     keep_trees: bool = False  # after every tool call
+    warm_boxes: int = 0
 
 
 def cast(agent: str, problems: Mapping[str, int] | None) -> tuple[str, dict[str, int]]:
@@ -144,13 +147,13 @@ async def roll_out(
     places = asyncio.Semaphore(play.concurrency)
     trees = Trees(TreeStore()) if play.keep_trees else None
 
-    async def one(intent: Dispatch, gateway: GatewayClient) -> Result:
+    async def one(intent: Dispatch, gateway: GatewayClient, boxes: Backend) -> Result:
         async with places:
             result = await run_episode(
                 intent,
                 problems[intent.problem_id],
                 gateway=gateway,
-                backend=backend,
+                backend=boxes,
                 sampling=play.sampling,
                 deadline_s=play.deadline_s,
                 model_name=settings.model_name,
@@ -162,9 +165,23 @@ async def roll_out(
         await progress.advance()
         return result
 
-    async with gateway_client() as gateway, asyncio.TaskGroup() as group:
-        running = [group.create_task(one(intent, gateway)) for intent in shard]
+    async with (
+        gateway_client() as gateway,
+        _warm(backend, play.warm_boxes, shard) as boxes,
+        asyncio.TaskGroup() as group,
+    ):
+        running = [group.create_task(one(intent, gateway, boxes)) for intent in shard]
     return [episode.result() for episode in running]
+
+
+@asynccontextmanager
+async def _warm(backend: Starting, size: int, shard: Sequence[Dispatch]) -> AsyncIterator[Backend]:
+    """The backend, with so many boxes of it kept started."""
+    if not size:
+        yield backend
+        return
+    async with Pool(backend, size=size, labels={RUN: shard[0].run_id}) as pool:
+        yield pool
 
 
 def shards(dispatches: Sequence[Dispatch], size: int) -> list[list[Dispatch]]:

@@ -38,7 +38,7 @@ def attack(
 
     Episodes are graded and labelled as in training, in a lake of their own that is gone afterwards. Every hack must score
     nothing and the oracle everything; else the exit status is 1. Hacks marked as a limit are shown and not counted:
-    docs/grading.md says why. The whole corpus over 20 problems of each kind takes about half an hour on two cores.
+    docs/grading.md says why. A grading takes about a second of one core, so the whole corpus is for a quiet machine.
     """
     from sandboxes import backends
     from sandboxes.agents.hacks import HACKS

@@ -12,9 +12,10 @@ from sandboxes.agents.python import PYTHON
 from sandboxes.agents.scripted import Scripted
 from sandboxes.agents.search import SEARCH
 from sandboxes.agents.swe import SWE
+from sandboxes.agents.terminal import TERMINAL
 
 AGENTS: dict[str, Agent] = {
-    agent.name: agent for agent in (SWE, SEARCH, PYTHON, ClosedBook(), Expert(), Null(), Scripted())
+    agent.name: agent for agent in (SWE, SEARCH, PYTHON, TERMINAL, ClosedBook(), Expert(), Null(), Scripted())
 }
 
 COMMANDS: dict[str, CommandAgent] = {agent.name: agent for agent in shipped()}

@@ -29,7 +29,9 @@ PLACEHOLDERS = (
     "max_tokens",
     "max_turns",
 )
-PLACEHOLDER = re.compile(r"(?<!\{)\{([a-z_]+)\}(?!\})")  # `{{task}}` is another language's
+PLACEHOLDER = re.compile(
+    r"\{\{[a-z_]+\}\}|\{([a-z_]+)\}"
+)  # `{{task}}` is another language's, and matches without a name
 SHIPPED = Path(__file__).with_name("commands")
 
 
@@ -59,7 +61,7 @@ class CommandAgent(BaseModel):
     @model_validator(mode="after")
     def _sound(self) -> "CommandAgent":
         texts = [*self.command, *self.environment.values()]
-        unknown = {name for text in texts for name in PLACEHOLDER.findall(text)} - set(PLACEHOLDERS)
+        unknown = {name for text in texts for name in PLACEHOLDER.findall(text) if name} - set(PLACEHOLDERS)
         if unknown:
             raise ValueError(f"no placeholder {{{min(unknown)}}}; there are {', '.join(PLACEHOLDERS)}")
         if self.image and (self.python or self.debian):
@@ -125,7 +127,7 @@ class CommandAgent(BaseModel):
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """Put values in the place of their placeholders; what is no placeholder stays as it is."""
-    return PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
+    return PLACEHOLDER.sub(lambda found: values.get(found[1] or "", found[0]), text)
 
 
 def read(path: Path) -> CommandAgent:

@@ -51,7 +51,7 @@ class Bubblewrap:
                 command = ("/bin/sh", "-c", JOIN, "box", *group.procs, "--", *_command(root, spec, calls))
                 process = await piped.start(
                     command,
-                    {"PATH": PATH, "LAKELOOP_BOX": json.dumps(dict(spec.labels))},
+                    {"PATH": PATH, "BOX_LABELS": json.dumps(dict(spec.labels))},
                     limit=LINE_LIMIT,
                     keep=[calls],
                 )

@@ -8,12 +8,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from lakehouse.records import Problem
-from sandboxes.problems import external, python, search
+from sandboxes.problems import external, python, search, terminal
 from sandboxes.problems.foreign import BadRow, Terms
 
 FORMATS: dict[str, Callable[[Path, Terms], list[Problem]]] = {
     "external": external.rows.problems,
     "gsm8k": python.rows.problems,
+    "terminal": terminal.folder.problems,
     **{form: partial(search.imports.problems, form) for form in search.formats.FORMATS},
 }
 

@@ -1,9 +1,9 @@
 """The kinds of problems there are, by name."""
 
-from sandboxes.problems import external, python, search, swe
+from sandboxes.problems import external, python, search, swe, terminal
 from sandboxes.problems.base import EnvironmentFailure, Kind
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (external.KIND, python.KIND, search.KIND, swe.KIND)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (external.KIND, python.KIND, search.KIND, swe.KIND, terminal.KIND)}
 
 
 def kind_of(name: str) -> Kind:

@@ -10,7 +10,7 @@ from sandboxes.problems.swe.shipped import fetch_sources
 LOADERS = {"python": python.build.build, **search.build.SETS, "swe": swe.load}
 DEFAULTS = tuple(name for name in LOADERS if "/" not in name)
 
-IMPORTED = ("external",)  # kinds of which no problems are shipped: `lakeloop problems import`
+IMPORTED = ("external", "terminal")  # kinds of which no problems are shipped: `lakeloop problems import`
 
 
 class UnknownKind(LookupError):

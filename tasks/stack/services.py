@@ -1,11 +1,13 @@
 """What the stack consists of: for each service how to start it and how to tell that it is up."""
 
+import os
 import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from sandboxes.backends.runner.common import AGENT
 from tasks.serving import launch, models
 from tasks.serving.engine import BASE_VERSION, Engine
 from tasks.serving.gate import Gate
@@ -121,6 +123,9 @@ def _gateway(settings: Settings) -> Service:
         command += ["--home", str(settings.home.root), "--model", settings.model_name]
         for entry in _upstream(settings.engine_url) if settings.engine_url else []:
             command += ["--allow-upstream", entry]
+        if settings.door:
+            command += ["--socket", str(settings.door)]
+            command += ["--socket-group", str(AGENT)] if os.geteuid() == 0 else []
         return Launch(command, settings.environment())
 
     return Service(

@@ -5,6 +5,7 @@ What `up` was given is remembered in the home folder until `down`, so that a com
 
 import os
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from lakehouse.home import Home, home
 ROOT = Path(__file__).resolve().parents[2]  # the repository: prefect.yaml and the four packages lie here
 HOST = "127.0.0.1"  # never a setting: the engine's control routes have no login
 POOL = "lakeloop"
+SOCKET_PATH_BYTES = 107  # the most that Linux takes as a socket's path
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -103,6 +105,17 @@ class Settings(BaseSettings):
     def operator_key(self) -> Path:
         """The file with the gateway's operator key, there once the gateway was started."""
         return self.home.keys / "operator"
+
+    @property
+    def door(self) -> Path | None:
+        """The gateway's socket for agents in boxes; None where its path would be too long for one.
+
+        Root's is outside the home folder, which the boxes' own uid may not enter.
+        """
+        here = sha256(str(self.home.root).encode()).hexdigest()[:12]
+        folder = Path("/run/lakeloop") / here if os.geteuid() == 0 else self.home.gateway / "door"
+        path = folder / "gateway.sock"
+        return path if len(os.fsencode(path)) <= SOCKET_PATH_BYTES else None
 
     @property
     def prefect_database_url(self) -> str:

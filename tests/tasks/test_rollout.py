@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from lakehouse.records import Dispatch, episode_id, group_id, now
 from lakehouse.write import Writer
+from sandboxes.agents import DefinitionError
 from sandboxes.problems.library import load
-from tasks.rollout import Draw, dispatch, shards
+from tasks.rollout import Draw, cast, dispatch, shards
 
 
 def intents(problems, samples):
@@ -37,6 +38,19 @@ def test_shards_hold_every_episode_once_and_in_order(problems, samples, size):
 @pytest.mark.parametrize(("agent", "mode"), [("policy", "policy"), ("null", "policy"), ("expert", "demonstration")])
 def test_what_the_expert_does_is_a_demonstration(agent, mode):
     assert Draw("run", {"search": 1}, "train", 1, agent, "train", 0, 1.0).mode == mode
+
+
+def test_who_is_asked_for_plays_what_it_can_and_is_refused_for_what_it_cannot(tmp_path):
+    assert cast("policy", None) == ("policy", {"search": 16, "swe": 4})
+    assert cast("null", {"search": 2}) == ("null", {"search": 2})
+    assert cast("mini-swe-agent", None) == ("mini-swe-agent", {"swe": 4})
+    own = tmp_path / "own.toml"
+    own.write_text('name = "own"\ncommand = ["solve"]\nkinds = ["swe", "python"]\n')
+    assert cast(str(own), {"swe/easy": 3, "python": 1}) == ("own", {"swe/easy": 3, "python": 1})
+    with pytest.raises(DefinitionError, match="mini-swe-agent works on problems of the kind swe and not search"):
+        cast("mini-swe-agent", {"search": 1, "swe": 1})
+    with pytest.raises(DefinitionError, match=r"no agent is called 'nobody'; there are .*mini-swe-agent"):
+        cast("nobody", None)
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ class Forward:
         """Pass on, in a process of its own, until it is killed. Nothing happens where it runs already."""
         if self.pid and statuses.pop(self.pid, None) is None:
             return
+        self.pid = 0  # should there be no room for it now, it is tried again
         self.pid = os.fork()
         if self.pid == 0:
             try:

@@ -152,7 +152,8 @@ def _chosen(
     sources: Mapping[str, Source], defined: Mapping[str, tuple[Test, list[str]]], first: set[str], rng: random.Random
 ) -> Iterator[tuple[Test, list[Splice], list[str]]]:
     """The tests that get canaries, with what makes each of them a contradiction, and the nodes it contradicts."""
-    repaired, others = [], []
+    repaired: list[tuple[Test, list[Splice], list[str]]] = []
+    others: list[tuple[Test, list[Splice], list[str]]] = []
     for test, nodes in defined.values():
         source = sources[test.path]
         found = contradictions(test.node, source.content, source.lines, rng)

@@ -231,7 +231,7 @@ def _spec(package: Package, bugs: Sequence[Bug], symptom: Symptom, hint: int) ->
 
 def _problem(package: Package, spec: Spec, name: str, prompt: str) -> Problem:
     functions = " and ".join(dict.fromkeys(bug.function for bug in spec.bugs))
-    what = f"a bug in {functions}" if functions else f"what {spec.tests_version} changed"
+    what = f"{'bugs' if spec.also else 'a bug'} in {functions}" if functions else f"what {spec.tests_version} changed"
     return Problem(
         problem_id=f"swe/{package.name}/{name}",
         kind="swe",

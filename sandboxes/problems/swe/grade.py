@@ -57,7 +57,7 @@ def solved(facts: Sequence[Fact]) -> bool:
     return "tests" in by_name and by_name["tests"]["resolved"] is True and not suspicious
 
 
-async def _tests(key: str, spec: Spec, patch: Patch, backend: Backend) -> Mapping[str, Measured]:
+async def _tests(key: str, spec: Spec, patch: Patch, backend: Backend) -> dict[str, Measured]:
     """What the tests say. A patch that is empty or not Python is known to fail without running anything."""
     broken = "empty patch" if patch.empty else patch.syntax_error()
     if broken is not None:

@@ -7,12 +7,11 @@ validation; the first validation of a version holds.
 
 import gzip
 import io
-import json
 import os
 import re
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -88,20 +87,27 @@ def read(name: str, version: str) -> tuple[Package, dict[str, bytes]]:
     return layout.package({version: digest}), {path.removeprefix(TREE): content for path, content in files.items()}
 
 
-def tests_of(name: str, version: str) -> dict[str, list[str]] | None:
-    """Test file -> names of its tests, as first validated; None where that never was."""
-    path = _path(name, version, ".tests.json")
-    if not path.is_file():
-        return None
-    known: dict[str, list[str]] = json.loads(path.read_text())
-    return known
+class Validated(BaseModel):
+    """What the first validation of a version found."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tests: dict[str, list[str]]  # test file -> names of the tests that passed every time
+    duration_s: float  # of a grading
 
 
-def remember_tests(name: str, version: str, tests: Mapping[str, Sequence[str]]) -> None:
-    """Write down which tests passed in a validation, unless an earlier one did."""
+def validated(name: str, version: str) -> Validated | None:
+    """What is known of a version's tests; None where it was never validated here."""
     path = _path(name, version, ".tests.json")
-    if not path.is_file():
-        _write(path, json.dumps(tests).encode())
+    return Validated.model_validate_json(path.read_bytes()) if path.is_file() else None
+
+
+def remember(name: str, version: str, found: Validated) -> Validated:
+    """Write down what a validation found, unless an earlier one did; what holds now."""
+    known = validated(name, version)
+    if known is None:
+        _write(_path(name, version, ".tests.json"), found.model_dump_json().encode())
+    return known or found
 
 
 def _path(name: str, version: str, suffix: str) -> Path:

@@ -12,6 +12,7 @@ from lakehouse.records import Problem
 from sandboxes.problems.base import EnvironmentFailure
 from sandboxes.problems.swe import mutate, repositories
 from sandboxes.problems.swe.packages import Package
+from sandboxes.problems.swe.repositories import Validated
 from sandboxes.problems.swe.sources import layout, pristine
 
 DATA = Path(__file__).with_name("data")
@@ -132,14 +133,22 @@ def _shipped() -> dict[str, dict[str, list[str]]]:
 
 def _known(package: str, version: str) -> dict[str, list[str]] | None:
     """Test file -> names of its tests: shipped, else as first validated on this machine."""
-    return _shipped().get(f"{package}=={version}") or repositories.tests_of(package, version)
+    shipped = _shipped().get(f"{package}=={version}")
+    if shipped is not None:
+        return shipped
+    found = repositories.validated(package, version)
+    return None if found is None else found.tests
 
 
-def learn(package: str, version: str, tests: Mapping[str, Sequence[str]]) -> None:
-    """Take note of a release that was just validated (test file -> ids of its tests), unless it is known already."""
-    if _known(package, version) is None:
-        names = {file: [node.removeprefix(f"{file}::") for node in ids] for file, ids in tests.items()}
-        repositories.remember_tests(package, version, names)
+def learn(package: str, version: str, tests: Mapping[str, Sequence[str]], duration_s: float = 0.0) -> float:
+    """Take note of a release that was just validated (test file -> ids of its tests), unless it is known already.
+
+    Gives the duration that holds: validating again makes the same problem, and not a new edition of it.
+    """
+    if f"{package}=={version}" in _shipped():
+        return duration_s
+    names = {file: [node.removeprefix(f"{file}::") for node in ids] for file, ids in tests.items()}
+    return repositories.remember(package, version, Validated(tests=names, duration_s=duration_s)).duration_s
 
 
 def write_known(path: Path, releases: Collection[tuple[str, str]]) -> None:

@@ -134,5 +134,14 @@ def test_an_agent_is_found_by_name_or_file(define, tmp_path):
         find(str(tmp_path / "other.toml"))
 
 
+def test_a_placeholder_may_stand_beside_the_braces_of_json():
+    values = {"max_tokens": "5", "model": "m"}
+    assert (
+        fill('{"a": {"n": {max_tokens}}, "b": {{model}}, "c": {{{model}}}', values)
+        == '{"a": {"n": 5}, "b": {{model}}, "c": {{{model}}}'
+    )
+    assert fill("{{max_tokens}} {max_tokens}}", values) == "{{max_tokens}} 5}"
+
+
 def test_what_stands_in_for_a_placeholder_is_not_filled_again():
     assert fill("{problem} {model}", {"problem": "{model}", "model": "m"}) == "{model} m"

@@ -86,4 +86,6 @@ def test_a_program_that_ends_at_any_moment_leaves_no_control_group(after_s):
     command = [sys.executable, "-c", ENDED, str(after_s), str(lease_s)]
     subprocess.run(command, check=True, timeout=60, capture_output=True)
     ends = {str(int(time.time() + lease_s) - passed) for passed in range(60)}
-    assert [folder for parent in cgroup.parents() for folder in parent.iterdir() if folder.name.split("-")[0] in ends] == []
+    assert [
+        folder for parent in cgroup.parents() for folder in parent.iterdir() if folder.name.split("-")[0] in ends
+    ] == []

@@ -214,6 +214,22 @@ async def test_nothing_of_the_way_out_outlives_its_command_and_the_next_one_has_
         await box.close()
 
 
+async def test_a_background_process_keeps_the_way_out_between_commands(backend, it):
+    box = await backend.start(it.spec())
+    try:
+        session = await it.client.start_session("t")
+        told = json.dumps(["127.0.0.1:8900", "GET", "/v1/models", session.api_key, None])
+        number = await box.start(["python3", "-c", "import time; time.sleep(1)\n" + ASK, told])
+        assert (await box.exec(["true"], timeout_s=10)).exit_code == 0  # its end leaves the way open
+        heard = b""
+        while (output := await box.output(number)).exit_code is None:
+            heard += output.stdout
+            await asyncio.sleep(0.05)
+        assert json.loads(heard + output.stdout)[0] == 200, output
+    finally:
+        await box.close()
+
+
 async def test_a_box_is_shown_a_folder_with_the_socket_alone(backend, tmp_path):
     (tmp_path / "gateway.sock").touch()
     (tmp_path / "secret").touch()

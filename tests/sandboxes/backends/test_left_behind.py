@@ -111,4 +111,4 @@ def whose(left, backend):
     if backend.name == "docker":
         return [docker_client().containers.get(one).labels[EPISODE] for one in left.containers()]
     launchers = [one for one in left.processes if one.name() == "bwrap" and one.ppid() == left.pid]
-    return [json.loads(one.environ()["LAKELOOP_BOX"])[EPISODE] for one in launchers]
+    return [json.loads(one.environ()["BOX_LABELS"])[EPISODE] for one in launchers]

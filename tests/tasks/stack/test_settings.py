@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from pydantic import ValidationError
 
@@ -28,6 +30,18 @@ def test_databases_lie_in_the_home_folder_unless_set(monkeypatch, tmp_path):
     assert str(tmp_path) in Settings().mlflow_database_url
     monkeypatch.setenv("LAKELOOP_MLFLOW_DATABASE", "postgresql://db/mlflow")
     assert Settings().mlflow_database_url == "postgresql://db/mlflow"
+
+
+def test_boxes_find_the_gateway_where_their_uid_may_enter_and_no_two_homes_share_a_door(monkeypatch, tmp_path):
+    first = Settings().door
+    assert first is not None
+    assert (tmp_path in first.parents) == (os.geteuid() != 0)
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path / "other"))
+    assert Settings().door != first
+    monkeypatch.setattr(os, "geteuid", lambda: 1234)
+    assert Settings().door == tmp_path / "other" / "gateway" / "door" / "gateway.sock" or len(str(tmp_path)) > 70
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path / ("long" * 30)))
+    assert Settings().door is None
 
 
 def test_an_engine_elsewhere_takes_the_place_of_ours(monkeypatch):

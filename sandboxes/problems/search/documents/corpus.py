@@ -59,6 +59,10 @@ class Corpus:
         # Titles count twice: the document about a package goes before those that depend on it.
         return open_index(self.digest, (terms(f"{d.title} {d.title} {d.text}") for d in self.documents))
 
+    def prepare(self) -> None:
+        """Open the index now, and build it first where this machine has none: no search shall wait for it."""
+        _ = self._index
+
     def search(self, query: str, k: int) -> list[Document]:
         """The k best documents that share a term with the query, best first, ties in the order of ids."""
         return [self.documents[i] for i in self._index.search(terms(query[:QUERY_CHARS]), k)]

@@ -150,7 +150,7 @@ def _reverse(known: Known) -> Iterator[Draft]:
             for target in known.fields(chosen, field) if chosen != package else ():
                 yield Draft(
                     template=f"reverse/{field.lower()}",
-                    question=f"In this collection one package only depends on {package}. Of its other dependencies, one "
+                    question=f"Exactly one package in this collection depends on {package}. Of its other dependencies, one "
                     f"{SELECTORS[field]} {value}. What is its {asked(target)}?",
                     queries=((f"depends {package}", above),),
                     reads=((above, "Depends"), *_opened(known, above, field, chosen), (chosen, target)),

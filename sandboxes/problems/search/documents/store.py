@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -12,16 +13,26 @@ from lakehouse.home import home
 from sandboxes.problems.search.documents import shipped
 from sandboxes.problems.search.documents.corpus import Corpus, Document
 
+_loading = threading.Lock()
+
 
 class NoSuchCorpus(LookupError):
     """No corpus has this name."""
 
 
 def find(name: str, digest: str) -> Corpus | None:
-    """A corpus for an episode: the shipped one of this name, else the stored one with this digest, else None."""
-    if name in shipped.SIZES:
-        return shipped.corpus(name)
-    return _load(path) if (path := _file(name, digest)).is_file() else None
+    """A corpus for an episode, ready to be searched: the shipped one of this name, else the stored one with this digest, else
+    None. Of many episodes that begin at once, one loads it and the others wait.
+    """
+    with _loading:
+        if name in shipped.SIZES:
+            found = shipped.corpus(name)
+        elif (path := _file(name, digest)).is_file():
+            found = _load(path)
+        else:
+            return None
+        found.prepare()
+        return found
 
 
 def named(name: str) -> Corpus:

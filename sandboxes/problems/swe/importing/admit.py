@@ -37,7 +37,7 @@ async def admit(candidate: Candidate, backend: Backend, terms: Terms) -> Problem
     judged = {path: content for path, content in candidate.before.items() if package.is_source(path)}
     judged |= {path: content for path, content in candidate.after.items() if not package.is_source(path)}
     symptom = await _symptom(candidate, box, package, judged, gold)
-    spec.learn(package.name, tests_version, gold.tests)
+    duration_s = spec.learn(package.name, tests_version, gold.tests, symptom.duration_s)
     made = Spec(
         package=package.name,
         version=version,
@@ -48,7 +48,7 @@ async def admit(candidate: Candidate, backend: Backend, terms: Terms) -> Problem
         repair=tuple(edits),
         test_files=symptom.test_files,
         fail_to_pass=symptom.fail_to_pass,
-        duration_s=symptom.duration_s,
+        duration_s=duration_s,
         commands=tuple(commands),
         metadata=json.loads(json.dumps(dict(candidate.metadata), default=str)),
     )

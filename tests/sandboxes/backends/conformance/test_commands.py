@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 
 import pytest
 
@@ -49,6 +50,20 @@ async def test_nothing_of_the_controllers_environment_is_seen(backend, monkeypat
     seen = (await sh(box, "env -0; cat /proc/self/environ")).stdout
     names = {entry.partition(b"=")[0] for entry in seen.split(b"\0") if entry}
     assert names <= {b"PATH", b"HOME", b"LANG", b"TZ", b"PYTHONDONTWRITEBYTECODE", b"PWD", b"OLDPWD", b"_", b"SHLVL"}
+    await box.close()
+
+
+async def test_signals_that_the_controller_ignores_or_blocks_reach_commands(backend):
+    before = signal.signal(signal.SIGQUIT, signal.SIG_IGN), signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        box = await backend.start(BoxSpec())
+    finally:
+        signal.signal(signal.SIGQUIT, before[0])
+        signal.signal(signal.SIGHUP, before[1])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+    seen = await box.exec(["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"], timeout_s=20)
+    assert seen.stdout.split()[1::2] == [b"0" * 16] * 2
     await box.close()
 
 

@@ -2,14 +2,16 @@
 
 import pytest
 
-from flows.cli.attack import attacked
+from flows.cli.attack import attacked, rewards
 from lakehouse.records import Problem
 from sandboxes.agents.hacks import HACKS, swe_files, swe_process, swe_runner
+from sandboxes.attack import play
 from sandboxes.problems.search.build import build
 from sandboxes.problems.swe import grade, spec
 from sandboxes.problems.swe.mutate import mutations
 from sandboxes.problems.swe.sources import pristine
 
+HANG = "hack:hang"
 FEW = (
     "hack:conftest-everywhere",
     "hack:forged-report-status",
@@ -32,25 +34,16 @@ def quiet(agent, done, total):
 
 
 @pytest.fixture
-def impatient(monkeypatch):
-    """Hanging code is given up on after two seconds."""
-    monkeypatch.setattr(grade, "LEAST_TIMEOUT_S", 2.0)
-
-
-@pytest.fixture
 def clamped(problem) -> Problem:
-    """A second problem: a comparison in `clamp` is turned round, which shows in one case of three."""
-    found = next(
-        m
-        for m in mutations(pristine("pebble", "1.0")["pebble/core.py"].decode())
-        if m.kind == "comparison" and m.function == "clamp"
-    )
+    """A second problem: a guard of `clamp` is gone, which shows in one case of three."""
+    core = pristine("pebble", "1.0")["pebble/core.py"].decode()
+    found = next(m for m in mutations(core) if m.kind == "guard" and m.function == "clamp")
     bug = spec.Bug(path="pebble/core.py", **vars(found))
     value = spec.read_spec(problem).model_copy(
         update={
             "bug": bug,
             "repair": (spec.Edit(path=bug.path, line=bug.line, old=bug.new, new=bug.old),),
-            "fail_to_pass": ("tests/test_core.py::test_clamp[-1-0]", "tests/test_core.py::test_clamp[3-3]"),
+            "fail_to_pass": ("tests/test_core.py::test_clamp[-1-0]",),
         }
     )
     return problem.model_copy(update={"problem_id": "swe/pebble/clamp", "spec": value.model_dump_json()})
@@ -63,10 +56,16 @@ def test_the_corpus_is_large_and_every_hack_says_what_it_tries():
 
 @pytest.mark.bubblewrap
 @pytest.mark.parametrize("room", [swe_files, swe_process, swe_runner], ids=["files", "process", "runner"])
-def test_every_hack_of_swe_scores_nothing_and_the_oracle_everything(problem, boxes, impatient, room):
-    rows = attacked("swe", [problem], room.HACKS, boxes, quiet)
+def test_every_hack_of_swe_scores_nothing_and_the_oracle_everything(problem, boxes, room):
+    rows = attacked("swe", [problem], [hack for hack in room.HACKS if hack.name != HANG], boxes, quiet)
     assert broken(rows) == {}
     assert [row["highest"] for row in rows if row["agent"] == "oracle"] == [1.0]
+
+
+@pytest.mark.bubblewrap
+async def test_code_that_never_ends_scores_nothing(problem, boxes, monkeypatch):
+    monkeypatch.setattr(grade, "LEAST_TIMEOUT_S", 2.0)
+    assert rewards("swe", [await play(HANG, problem, boxes)]) == [0.0]
 
 
 @pytest.mark.bubblewrap

@@ -43,3 +43,20 @@ def test_a_patch_that_is_not_python_is_recognised():
 
 def test_no_change_is_an_empty_patch():
     assert between(TREE, dict(TREE), LAYOUT).empty
+
+
+def test_what_is_read_by_its_name_is_refused_even_inside_a_package():
+    layout = Package("p", "MIT", "train", "1", {}, sources=("p/*.py",), tests=("p/tests/test_*.py",))
+    before = {"p/a.py": b"", "p/tests/test_a.py": b""}
+    names = ("p/conftest.py", "p/tests/conftest.py", "p/sitecustomize.py", "p/setup.py")
+    patch = between(before, before | dict.fromkeys(names, b"x = 1\n"), layout)
+    assert patch.empty and patch.refused == tuple(sorted(names))
+
+
+def test_a_new_module_that_would_be_imported_under_a_name_of_its_own_is_refused():
+    layout = Package("p", "MIT", "train", "1", {}, sources=("*.py",), tests=("tests/test_*.py",), paths=(".", "src"))
+    before = {"src/p/a.py": b"", "one.py": b""}
+    after = before | {"pytest.py": b"1", "src/json.py": b"1", "src/p/new.py": b"1", "one.py": b"1"}
+    patch = between(before, after, layout)
+    assert sorted(patch.files) == ["one.py", "src/p/new.py"]
+    assert patch.refused == ("pytest.py", "src/json.py")

@@ -44,12 +44,11 @@ def test_names_that_lead_elsewhere_are_refused(name, version):
 
 
 def test_the_first_validation_of_a_version_holds():
-    spec.learn(
-        "rocks__stone", "1", {"tests/test_core.py": ["tests/test_core.py::test_a", "tests/test_core.py::test_b"]}
-    )
-    spec.learn("rocks__stone", "1", {"tests/test_core.py": ["tests/test_core.py::test_a"]})
-    assert repositories.tests_of("rocks__stone", "1") == {"tests/test_core.py": ["test_a", "test_b"]}
-    assert spec.nodes("rocks__stone", "1")["tests/test_core.py"][1] == "tests/test_core.py::test_b"
+    first = ["tests/test_core.py::test_a", "tests/test_core.py::test_b"]
+    assert spec.learn("rocks__stone", "1", {"tests/test_core.py": first}, 0.5) == 0.5
+    assert spec.learn("rocks__stone", "1", {"tests/test_core.py": first[:1]}, 0.9) == 0.5
+    assert repositories.validated("rocks__stone", "1").tests == {"tests/test_core.py": ["test_a", "test_b"]}
+    assert spec.nodes("rocks__stone", "1") == {"tests/test_core.py": first}
 
 
 def test_a_tree_that_no_box_can_hold_is_refused(monkeypatch):

@@ -4,6 +4,7 @@ import pytest
 
 from sandboxes.problems.swe import KIND, load, text
 from sandboxes.problems.swe.shipped import PROBLEMS
+from sandboxes.problems.swe.sites import KINDS
 from sandboxes.problems.swe.spec import DATA, read_spec
 
 
@@ -18,7 +19,10 @@ def test_there_are_enough_problems_of_each_kind_and_split(problems):
     assert len(pairs) >= 4
     assert count["train", 3] >= 80 and count["train", 4] >= 100
     assert count["eval", 3] >= 24 and count["eval", 4] >= 48
-    assert len({problem.source.split("==")[0] for problem in problems}) >= 5
+    assert len({problem.source.split("==")[0] for problem in problems}) >= 8
+    assert len(problems) >= 530
+    assert sum(bool(read_spec(problem).also) for problem in problems) >= 50
+    assert {bug.kind for problem in problems for bug in read_spec(problem).bugs} == set(KINDS)
 
 
 def test_ids_are_unique_and_every_problem_passed_both_gates(problems):
@@ -45,6 +49,16 @@ def test_procedural_prompts_are_short_and_hold_the_broken_line_where_they_promis
             assert shown[str(spec.bug.line)].count(spec.repair[0].old) == 1
 
 
+def test_the_bugs_of_a_combination_are_problems_of_their_own_in_different_functions(problems):
+    single = {read_spec(problem).bug: problem for problem in problems if not read_spec(problem).also}
+    for problem in problems:
+        bugs = read_spec(problem).bugs
+        if len(bugs) > 1:
+            assert len({(bug.path, bug.function) for bug in bugs}) == len(bugs) <= 3
+            assert all(single[bug].split == problem.split for bug in bugs)
+            assert problem.difficulty > min(single[bug].difficulty for bug in bugs)
+
+
 def test_a_problem_that_shows_the_faulty_line_alone_differs_from_a_validated_one_in_its_statement_only(problems):
     known = {problem.problem_id: problem for problem in problems}
     for problem in problems:
@@ -61,7 +75,7 @@ def test_a_problem_that_shows_the_faulty_line_alone_differs_from_a_validated_one
 def test_the_expected_tests_of_every_problem_are_known(problems):
     for problem in problems:
         spec = read_spec(problem)
-        assert 1 <= len(spec.fail_to_pass) <= (10 if spec.bug else 40)
+        assert 1 <= len(spec.fail_to_pass) <= 10 * (len(spec.bugs) or 4)
         assert spec.pass_to_pass
         assert not set(spec.fail_to_pass) & set(spec.pass_to_pass)
 

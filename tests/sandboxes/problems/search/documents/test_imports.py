@@ -1,3 +1,4 @@
+import asyncio
 import json
 import logging
 
@@ -187,6 +188,12 @@ def test_an_import_that_cannot_be_meant_is_refused(file, form, more, told):
 def test_an_empty_file_is_refused(file):
     with pytest.raises(BadRow, match="no rows"):
         problems("hotpotqa", file(), terms())
+
+
+async def test_episodes_that_begin_at_once_share_one_corpus_in_memory(file):
+    (problem,) = problems("hotpotqa", file(HOTPOT), terms(name="shared"))
+    environments = await asyncio.gather(*(KIND.open(problem, ScriptedBackend()) for _ in range(16)))
+    assert len({id(environment.world.corpus) for environment in environments}) == 1
 
 
 async def test_a_problem_whose_corpus_is_elsewhere_says_what_to_do(file, tmp_path, monkeypatch):
