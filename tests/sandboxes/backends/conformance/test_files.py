@@ -125,7 +125,7 @@ async def test_a_background_process_cannot_race_what_is_read_and_written(box):
     number = await box.start(["python3", "-c", RACE])
     while b"on" not in (await box.output(number)).stdout:
         pass
-    for _ in range(150):
+    for _ in range(60):
         for act in (box.read("a/b/file"), box.read("a/passwd"), box.write({"a/b/new": b"x"}), box.read("pipe")):
             with suppress(ValueError, FileNotFoundError):
                 assert await act in (b"mine", b"", None)

@@ -171,7 +171,7 @@ async def test_a_descriptor_given_away_keeps_nobody_waiting(shared):
 async def test_boxes_do_not_see_each_other(backend, shared):
     other = await backend.start(BoxSpec())
     sleep = mark()
-    busy = asyncio.ensure_future(shared.exec(["sleep", sleep], timeout_s=4))
+    busy = asyncio.ensure_future(shared.exec(["sleep", sleep], timeout_s=2))
     await asyncio.sleep(1)
     assert running(sleep)
     assert sleep.encode() not in (await sh(other, "ps -ef; ls -la /testbed /tmp")).stdout
