@@ -32,7 +32,12 @@ class Planted:
     @property
     def ids(self) -> list[str]:
         """Every run id, canaries among the others."""
-        return sorted({*self.runs_as.values(), *(one for many in self.canaries.values() for one in many)})
+        return sorted({*self.runs_as.values(), *self.copies})
+
+    @property
+    def copies(self) -> set[str]:
+        """The run ids of the canaries."""
+        return {one for many in self.canaries.values() for one in many}
 
     def unmasked(self, outcomes: Mapping[str, str]) -> list[str]:
         """The known tests that passed although a canary of theirs did not fail."""

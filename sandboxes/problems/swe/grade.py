@@ -139,7 +139,7 @@ def _measured(spec: Spec, planted: Planted, report: Report) -> Measured:
         "fail_to_pass": {"passed": sum(node in passed for node in must), "total": len(must)},
         "pass_to_pass": {"passed": sum(node in passed for node in keep), "total": len(keep)},
         "resolved": not failed and not unmasked and report.agrees and report.exit_code == honest_exit,
-        "canaries": {"planted": sum(map(len, planted.canaries.values())), "unmasked": unmasked[:20]},
+        "canaries": {"planted": len(planted.copies), "unmasked": unmasked[:20]},
         "agrees": report.agrees,
         "exit_code": report.exit_code,
         "timed_out": report.timed_out,
