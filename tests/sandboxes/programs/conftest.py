@@ -101,7 +101,7 @@ def play(tmp_path):
                 problem,
                 gateway=client,
                 backend=backend,
-                sampling=Sampling(max_tokens=64, max_turns=max_turns),
+                sampling=Sampling(max_tokens=400, max_turns=max_turns),
                 deadline_s=deadline_s,
                 model_name=engine.model,
                 model_version=1,
