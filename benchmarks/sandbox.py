@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,8 @@ from sandboxes.backends.docker import CONTROLLER_LABEL, docker_client
 from sandboxes.backends.pool import Pool, Starting
 from sandboxes.problems.kinds import KINDS
 from sandboxes.problems.library import load, prepare
+from sandboxes.problems.swe.build import Builder, Order
+from sandboxes.problems.swe.packages import PACKAGES
 
 NAMES = ("docker", "bubblewrap")
 PEERS = {"mini-swe-agent": ("mini-swe-agent==2.4.6",), "swe-rex": ("swe-rex==1.4.0",)}
@@ -58,7 +59,7 @@ async def measure(held: Mapping[str, Starting], *, quick: bool) -> dict[str, Any
     say("gradings")
     found["gradings_per_min"] = await gradings_per_min(held["docker"], each=4 if quick else 40)
     say("problems built")
-    found["problems_per_hour"] = await asyncio.to_thread(problems_per_hour, 2 if quick else 20)
+    found["problems_per_hour"] = await problems_per_hour(held["docker"], 2 if quick else 20)
     with tempfile.TemporaryDirectory(prefix="lakeloop-bench-") as folder:
         tempfile.tempdir = folder  # what is made here from now on is seen
         found["leaked"] = await leaked(held, Path(folder), boxes=40 if quick else 1000)
@@ -236,29 +237,15 @@ async def gradings_per_min(backend: Backend, *, each: int) -> dict[str, float]:
     return found
 
 
-def problems_per_hour(number: int) -> float:
-    """Problems that one build makes of one package, by the seconds it spends on them, rejected candidates included."""
+async def problems_per_hour(backend: Backend, number: int) -> float:
+    """Problems that a build makes of one package, rejected candidates and the validation of the package itself included."""
     with tempfile.TemporaryDirectory(prefix="lakeloop-bench-") as folder:
-        command = [
-            *(sys.executable, "-m", "flows", "problems", "build", "swe", "--package", PACKAGE),
-            *(
-                "--singles",
-                str(number),
-                "--combined",
-                "0",
-                "--no-versions",
-                "--fresh",
-                "--no-load",
-                "--out",
-                folder,
-                "--json",
-            ),
-        ]
+        builder = Builder(Path(folder), backend)
         began = time.perf_counter()
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=3600)
-        report = json.loads(done.stdout)
-        say(f"{report['kept']} of {report['tried']} candidates kept")
-        return round(3600 * float(report["told"]) / (time.perf_counter() - began), 1)
+        order = Order(singles=number, combined=0, versions=False, seed=0)
+        made = [problem async for problem in builder.package(PACKAGES[PACKAGE], order)]
+        say(f"{builder.report.kept} of {builder.report.tried} candidates kept")
+        return round(3600 * len(made) / (time.perf_counter() - began), 1)
 
 
 async def leaked(held: Mapping[str, Backend], room: Path, *, boxes: int) -> int:
