@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -230,7 +230,13 @@ def build_swe(
     """
     from flows.cli import runs
 
-    given = {"packages": package, "singles": singles, "combined": combined, "versions": versions, "seed": seed}
+    given: dict[str, Any] = {
+        "packages": package,
+        "singles": singles,
+        "combined": combined,
+        "versions": versions,
+        "seed": seed,
+    }
     given |= {"fresh": fresh, "folder": None if out is None else str(out.resolve()), "load": load, "backend": backend}
     # Progress goes beside the report.
     built = runs.call(
