@@ -20,8 +20,8 @@ def test_there_are_enough_problems_of_each_kind_and_split(problems):
     assert count["train", 3] >= 80 and count["train", 4] >= 100
     assert count["eval", 3] >= 24 and count["eval", 4] >= 48
     assert len({problem.source.split("==")[0] for problem in problems}) >= 8
-    assert len(problems) >= 555
-    assert sum(bool(read_spec(problem).also) for problem in problems) >= 80
+    assert len(problems) >= 600
+    assert sum(bool(read_spec(problem).also) for problem in problems) >= 125
     assert {bug.kind for problem in problems for bug in read_spec(problem).bugs} == set(KINDS)
 
 
