@@ -33,7 +33,7 @@ async def swe_rex() -> "tuple[Run, Callable[[], Awaitable[object]]]":
     await runtime.create_session(CreateBashSessionRequest(startup_timeout=60))
 
     async def run() -> str:
-        return (await runtime.run_in_session(BashAction(command=COMMAND))).output
+        return str((await runtime.run_in_session(BashAction(command=COMMAND))).output)
 
     return run, runtime.close
 

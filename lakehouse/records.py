@@ -188,7 +188,9 @@ class Action(Record):
     is_error: bool
     duration_s: float
     started_at: datetime
-    tree: str | None = None  # digest of the work tree after it, where the run keeps them: an episode can branch from there
+    tree: str | None = (
+        None  # digest of the work tree after it, where the run keeps them: an episode can branch from there
+    )
 
 
 class Evidence(Record):

@@ -134,7 +134,9 @@ class Attempt:
         except Exception as error:  # noqa: BLE001 - a bad rollout is data; TAXONOMY gives it its status
             if self.status.trainable:
                 doing, otherwise = self.phase
-                if isinstance(error, TimeoutError) and not deadline.left() and not error.args:  # nobody gave up by itself
+                if (
+                    isinstance(error, TimeoutError) and not deadline.left() and not error.args
+                ):  # nobody gave up by itself
                     error = deadline.exceeded(doing)
                 self.status = next((status for kind, status in TAXONOMY if isinstance(error, kind)), otherwise)
                 self.error = f"while {doing}: {type(error).__name__}: {error}".rstrip(": ")

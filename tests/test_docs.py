@@ -96,7 +96,13 @@ def test_every_command_is_documented() -> None:
 @each_page
 def test_every_setting_exists(page: Path) -> None:
     fields = {f"LAKELOOP_{name.upper()}" for name in Settings.model_fields}
-    read = {"LAKELOOP_HOME", "LAKELOOP_LAKE", "LAKELOOP_ALLOW_NO_CGROUP", "LAKELOOP_GRADE_AGAIN", "LAKELOOP_TEST_ENGINE"}
+    read = {
+        "LAKELOOP_HOME",
+        "LAKELOOP_LAKE",
+        "LAKELOOP_ALLOW_NO_CGROUP",
+        "LAKELOOP_GRADE_AGAIN",
+        "LAKELOOP_TEST_ENGINE",
+    }
     assert set(re.findall(r"LAKELOOP_[A-Z_]+", page.read_text())) - fields - read == set()
 
 

@@ -68,7 +68,7 @@ class Gateway:
         self.journal.timed = self.observer.metrics.journal.observe
         self.sessions = Sessions(
             self.journal,
-            max_open=share.part(settings.max_sessions),
+            max_open=settings.max_sessions,
             idle_s=settings.idle_session_s,
             max_mask_fraction=settings.max_mask_fraction,
             model_rewards=settings.model_key_rewards,

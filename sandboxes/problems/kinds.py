@@ -3,7 +3,9 @@
 from sandboxes.problems import external, python, search, swe, terminal
 from sandboxes.problems.base import EnvironmentFailure, Kind
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (external.KIND, python.KIND, search.KIND, swe.KIND, terminal.KIND)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (external.KIND, python.KIND, search.KIND, swe.KIND, terminal.KIND)
+}
 
 
 def kind_of(name: str) -> Kind:

@@ -171,7 +171,8 @@ async def test_a_wrong_answer_is_evidence_of_a_wrong_answer(tmp_path, problem):
     async with world(tmp_path, Scripted(says)) as (client, _):
         result = await run(problem, client)
     assert result.episode.status == Status.OK
-    assert evidence(result)["answer"] | {"accepted": []} == {"given": "Atlantis", "accepted": [], "match": False}
+    told = evidence(result)["answer"]
+    assert (told["given"], told["match"], told["exact"], told["f1"]) == ("Atlantis", False, False, 0.0)
 
 
 async def test_plain_text_and_the_null_agent_leave_evidence_of_no_answer(tmp_path, problem):

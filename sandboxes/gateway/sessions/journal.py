@@ -203,17 +203,6 @@ class Journal:
 
     # ---- the gateway as a whole
 
-    async def fact(self, name: str) -> str | None:
-        found = await self._run(lambda db: db.execute("select value from facts where name = ?", (name,)).fetchone())
-        return found[0] if found else None
-
-    async def set_fact(self, name: str, value: str | None) -> None:
-        """None forgets it."""
-        if value is None:
-            await self._change(lambda db: db.execute("delete from facts where name = ?", (name,)))
-        else:
-            await self._write("insert or replace into facts values (?, ?)", name, value)
-
     async def prune(self, sealed_before: datetime) -> tuple[int, int]:
         """Delete calls and rewards of sessions sealed before then; how many sessions and calls.
 

@@ -28,7 +28,6 @@ create table if not exists rewards (
   labeller text not null, reason text not null, given_at text not null
 );
 create index if not exists rewards_session on rewards (session_id);
-create table if not exists facts (name text primary key, value text not null);
 """
 
 FROM_0 = """

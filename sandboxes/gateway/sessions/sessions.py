@@ -93,7 +93,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions of this gateway, or those that are one worker's share. `max_open`: a worker's part."""
+    """All sessions of this gateway, or those that are one worker's share. `max_open`: of the whole gateway."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Sessions:
         self._model_scopes = "model reward" if model_rewards else "model"
         common = common_file(journal.folder, share)
         self.stop = MaskStop(common, max_mask_fraction)
-        self._room = Room(common, share, max_open * share.of)
+        self._room = Room(common, share, max_open)
         self._open: dict[str, Session] = {}
         self._ended: OrderedDict[str, Session] = OrderedDict()
         self._keys: dict[str, KeyRow] = {}  # of sessions in memory

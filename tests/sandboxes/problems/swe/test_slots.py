@@ -1,5 +1,4 @@
 import asyncio
-import subprocess
 import sys
 
 from sandboxes.problems.swe.slots import Slots
@@ -49,15 +48,19 @@ async def test_no_more_run_at_once_than_there_are_slots(tmp_path):
 
 
 async def test_another_process_counts_and_its_death_frees_its_slot(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    other = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(60):
+            assert await other.stdout.readline() == b"held\n"
         taken = asyncio.create_task(_take(Slots(tmp_path, 1)))
         await asyncio.sleep(0.1)
         assert not taken.done()
+    finally:
         other.kill()
-        async with asyncio.timeout(20):
-            await taken
+        await other.wait()
+    async with asyncio.timeout(20):
+        await taken
 
 
 async def _take(slots):
