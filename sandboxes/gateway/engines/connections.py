@@ -38,6 +38,7 @@ class Exchange(asyncio.Protocol):
         self._wake: asyncio.Future[None] | None = None  # who waits for more of the answer
         self._parts: deque[bytes] = deque()
         self._held = 0
+        self._most_held = float("inf")
         self._paused = self._headed = self._ended = self._bounded = self._kept = False
         self._broken: Exception | None = None
         self.status = 0
@@ -51,15 +52,16 @@ class Exchange(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether the last answer is over and the connection may carry another."""
-        return self._ended and self._kept and self._broken is None
+        return self._ended and self._kept and not self._paused and self._broken is None
 
     @property
     def gone(self) -> bool:
         return self._broken is not None or self._transport is None or self._transport.is_closing()
 
-    def send(self, request: bytes) -> None:
-        """Begin an exchange."""
+    def send(self, request: bytes, most_held: float) -> None:
+        """Begin an exchange. `most_held`: bytes of the body that are held; infinite where it is wanted whole."""
         assert self._transport is not None
+        self._most_held = most_held
         self._parser = httptools.HttpResponseParser(self)
         self._parts.clear()
         self._held, self.status = 0, 0
@@ -147,14 +149,12 @@ class Exchange(asyncio.Protocol):
     def on_body(self, part: bytes) -> None:
         self._parts.append(part)
         self._held += len(part)
-        if self._held > self.most_held and not self._paused and self._transport is not None:
+        if self._held > self._most_held and not self._paused and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
         self._ended = self._headed
-
-    most_held: float = float("inf")  # a body that is wanted whole is taken whole
 
 
 class Connections:
@@ -193,8 +193,7 @@ class Connections:
         except BaseException:
             self._slots.release()
             raise
-        one.most_held = most_held
-        one.send(request)
+        one.send(request, most_held)
         return one
 
     def end(self, one: Exchange) -> None:

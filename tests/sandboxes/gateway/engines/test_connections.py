@@ -120,6 +120,17 @@ async def test_an_engine_whose_stream_nobody_reads_is_made_to_wait(monkeypatch):
         await one.close()
 
 
+async def test_a_connection_whose_answer_was_left_unread_is_not_used(monkeypatch):
+    monkeypatch.setattr("sandboxes.gateway.engines.upstream.HELD_BYTES", 4)
+    async with engine(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\na\n", b"b\nc\nd\n") as (one, connected):
+        lines = one.lines("/", {})
+        assert await anext(lines) == b"a"
+        await asyncio.sleep(0.05)  # all of it has come, and more than is held
+        await lines.aclose()
+        assert len((await one.get("/")).raw) == 8
+        assert len(connected) == 2
+
+
 async def test_who_gives_up_closes_the_connection_so_that_the_engine_stops():
     gone = asyncio.Event()
 
