@@ -54,13 +54,18 @@ class Boxed:
         box = await start(self._backend, program, self._door, image or self._place.image, files)
         try:
             done = await box.exec(program.argv, timeout_s=program.timeout_s, env=program.env)
+            output = (done.stdout + done.stderr).decode(errors="replace")
             if not done.timed_out:
-                left = await box.snapshot()
-                kept = {path: content for path, content in left.items() if not path.startswith(f"{FOLDER}/")}
-                self._place.tree = Tree(kept, executable=executables(left) & kept.keys())
+                try:
+                    left = await box.snapshot()
+                except ValueError as error:  # too large: it is graded as if it had changed nothing
+                    output += f"\n{error}: nothing of what the program left is kept"
+                else:
+                    kept = {path: content for path, content in left.items() if not path.startswith(f"{FOLDER}/")}
+                    self._place.tree = Tree(kept, executable=executables(left) & kept.keys())
         finally:
             await box.close()
-        return Ran(None if done.timed_out else done.exit_code, (done.stdout + done.stderr).decode(errors="replace"))
+        return Ran(None if done.timed_out else done.exit_code, output)
 
 
 def boxed(environment: Environment, backend: Backend, door: Path | None) -> Boxed | None:

@@ -2,14 +2,14 @@
 -- version: 1
 -- grain: one row per terminal episode
 -- inputs: episodes, evidence "verifier"
--- outcome: 1 where the tests' reward is at least 1, else 0; tests that did not end in the time their oracle had left are a 0
+-- outcome: 1 where the tests' reward is at least 1, else 0
+-- reward 0: tests that did not end, or said nothing; they did both with the oracle's work, so it is the agent's doing
 -- reward: as the tests gave it
 with verdicts as (
     select
         episode_id,
-        (value ->> '$.reward')::double as given,
-        (value ->> '$.timed_out')::boolean as timed_out,
-        coalesce(given, if(timed_out, 0.0, null)) as reward
+        coalesce((value ->> '$.reward')::double, 0.0) as reward,
+        (value ->> '$.timed_out')::boolean as timed_out
     from evidence
     where name = 'verifier'
 ),

@@ -134,7 +134,8 @@ class SweEnvironment:
         box = await self._ready()
         env = testing.FIXED | {"PYTHONPATH": ":".join(testing.entries(self._spec.layout.paths))}
         done = await box.exec(["sh", "-c", command], timeout_s=COMMAND_S, env=env)
-        await self._read_back(box)
+        if refused := await self._read_back(box):
+            return refused
         output = (done.stdout + done.stderr).decode(errors="replace")
         if done.timed_out:
             return Observation(_cut(f"stopped after {COMMAND_S:.0f} s\n{output}"), is_error=True)
@@ -145,7 +146,8 @@ class SweEnvironment:
         layout = self._spec.layout
         files = [path for path in self.tree if layout.is_test(path)]
         report = await testing.run_in(box, layout.paths, files, only=None, timeout_s=TEST_S)
-        await self._read_back(box)
+        if refused := await self._read_back(box):
+            return refused
         if report.timed_out:
             return Observation(f"the tests did not end within {TEST_S:.0f} s", is_error=True)
         if not report.complete:
@@ -166,9 +168,16 @@ class SweEnvironment:
             self._in_box |= changed
         return self._box
 
-    async def _read_back(self, box: Box) -> None:
-        self._in_box = await box.snapshot()
+    async def _read_back(self, box: Box) -> Observation | None:
+        """Take over the tree as a command left it. Where the box refuses to give one so large, the command is as if it had
+        not been: what an agent does to its tree may cost it the reward and never the grading."""
+        try:
+            self._in_box = await box.snapshot()
+        except ValueError as error:
+            await self.close()  # the next command has a box with the tree as it was
+            return Observation(_cut(f"{error}: this command's changes are undone"), is_error=True)
         self.tree = Tree.of(self._in_box)
+        return None
 
 
 def _wrong(name: str, arguments: Mapping[str, Any]) -> str:

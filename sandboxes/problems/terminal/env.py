@@ -76,8 +76,14 @@ class TerminalEnvironment:
     async def grade(self) -> Sequence[Fact]:
         """The tests on a copy of the tree, with their own files as they were imported, where no process of the agent runs."""
         assert self._box is not None
-        tree = await self._box.snapshot()
-        await self.close()
+        commands = Fact("terminal", {"commands": self._commands}, PRODUCER)
+        try:
+            tree = await self._box.snapshot()
+        except ValueError as error:  # the agent made it too large to be taken over: that is no way out of a grade
+            refused = {"reward": 0.0, "exit_code": None, "timed_out": False, "output": str(error), "tests": {}}
+            return [Fact("verifier", refused, PRODUCER), commands]
+        finally:
+            await self.close()
         own = {path: content for path, content in tree.items() if path.split("/")[0] != OURS}
         tests = unpacked(self._spec.tests, self._spec, below=TESTS)
         box = await self._start({**own, **tests, f"{VERIFIER}/.here": b""})
@@ -96,7 +102,7 @@ class TerminalEnvironment:
             "output": _cut(_text(ran)),
             "tests": {word: int(count) for count, word in _COUNTED.findall(_text(ran))},
         }
-        return [Fact("verifier", verifier, PRODUCER), Fact("terminal", {"commands": self._commands}, PRODUCER)]
+        return [Fact("verifier", verifier, PRODUCER), commands]
 
     async def close(self) -> None:
         box, self._box = self._box, None

@@ -38,6 +38,14 @@ async def test_a_program_calls_the_model_and_the_tree_it_leaves_is_graded(agent,
 
 
 @pytest.mark.bubblewrap
+async def test_a_tree_that_is_too_large_is_graded_as_if_nothing_had_been_done(agent, play, bubblewrap, bench):
+    result = await play(agent("ask('hi'); open('large', 'wb').truncate(2 << 30)"), bubblewrap, Scripted(["x"]))
+    assert (result.episode.status, bench.graded) == (Status.OK, 1)
+    assert "a - b" in json.loads(result.evidence[0].value)["calc.py"]
+    assert "nothing of what the program left is kept" in result.actions[0].observation
+
+
+@pytest.mark.bubblewrap
 @pytest.mark.parametrize(
     ("program", "status", "said"),
     [

@@ -117,6 +117,22 @@ async def test_the_tests_can_be_run_in_a_real_box(problem, boxes):
         await world.close()
 
 
+@pytest.mark.bubblewrap
+async def test_a_command_that_makes_the_tree_too_large_is_undone_and_the_episode_goes_on(problem, boxes):
+    world = await KIND.open(problem, boxes)
+    try:
+        await edit(world, 10, "-", "+")
+        before = dict(world.tree)
+        seen = await world.call("run", {"command": "echo kept > notes.txt; truncate -s 2G large"})
+        assert seen.is_error
+        assert seen.text.endswith("this command's changes are undone")
+        assert world.tree == before
+        assert (await world.call("run", {"command": "ls notes.txt large"})).text.startswith("exit 2")
+        assert (await world.call("test", {})).text == "0 failed, 5 passed"
+    finally:
+        await world.close()
+
+
 async def test_edit_changes_the_file_shown_last_where_it_names_none(world):
     seen = await world.call("edit", {"line": 10, "old": "-", "new": "+"})  # the statement shows core.py
     assert seen.text == "10|         result = result + value"

@@ -146,6 +146,12 @@ async def test_a_test_script_that_says_nothing_is_no_reward(harbor, backend):
     assert verdict["reward"] is None and verdict["exit_code"] == 1
 
 
+async def test_a_tree_that_is_too_large_to_be_graded_earns_nothing(harbor, backend):
+    [problem] = read("terminal", harbor, TERMS)
+    _, verdict = await graded(problem, backend, "truncate -s 2G large")
+    assert verdict["reward"] == 0.0 and "work tree" in verdict["output"]
+
+
 async def test_a_setup_that_fails_is_the_environments_failure(harbor, backend):
     (harbor / "environment" / "Dockerfile").write_text("FROM debian:12\nRUN false\n")
     [problem] = read("terminal", harbor, TERMS)
