@@ -23,7 +23,7 @@ def judged(lake, make, kind, name, value, **changes):
         ({"reward": 1.0, "timed_out": False}, ("scored", 1.0, 1.0)),
         ({"reward": 0.4, "timed_out": False}, ("scored", 0.0, 0.4)),
         ({"reward": None, "timed_out": True}, ("scored", 0.0, 0.0)),
-        ({"reward": None, "timed_out": False}, ("no_evidence", None, None)),
+        ({"reward": None, "timed_out": False}, ("scored", 0.0, 0.0)),
         (None, ("no_evidence", None, None)),
     ],
     ids=["full", "part", "the tests did not end", "the tests said nothing", "no evidence"],
