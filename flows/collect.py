@@ -6,13 +6,23 @@ from typing import Annotated, Literal
 
 from prefect import flow
 from prefect.artifacts import acreate_table_artifact
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from lakehouse.records import Split
-from sandboxes.agents import Sampling
+from sandboxes.agents import Sampling, find
 from tasks.land import land
 from tasks.progress import Progress
 from tasks.rollout import Draw, Play, cast, dispatch, fetch, load_problems, own_run_id, rehearse, roll_out, shards
+
+
+def _known(agent: str) -> str:
+    """DefinitionError, a ValueError, where no agent is called that or its file is wrong."""
+    if agent != "policy":  # each kind has its own
+        find(agent)
+    return agent
+
+
+AgentName = Annotated[str, AfterValidator(_known)]
 
 
 class Collected(BaseModel):
@@ -29,7 +39,7 @@ async def collect(
     problems: dict[str, int] | None = None,
     samples: Annotated[int, Field(ge=1)] = 8,
     split: Split = "train",
-    agent: str = "policy",
+    agent: AgentName = "policy",
     purpose: str = "train",
     seed: int = 0,
     max_difficulty: Annotated[float, Field(ge=0, le=1)] = 1.0,

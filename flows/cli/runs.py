@@ -5,6 +5,7 @@ import asyncio
 import inspect
 import json
 import os
+import textwrap
 from importlib import import_module
 from typing import Any
 
@@ -111,7 +112,7 @@ def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(
         prog=f"lakeloop {flow.name}",
         description=(inspect.getdoc(flow.fn) or "").partition("\nArgs:")[0],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         allow_abbrev=False,
     )
     for name, about in schema["properties"].items():
@@ -132,6 +133,13 @@ def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
     except ParameterTypeError as error:
         parser.error(str(error))
     return given
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Names are not broken at their hyphens: they are there to be copied."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
 def _metavar(about: dict[str, Any]) -> str:

@@ -46,7 +46,8 @@ class Completion:
         new: list[int] = choice.get("token_ids") or []
         self.token_ids += new
         content = (choice.get("logprobs") or {}).get("content") or []
-        self.logprobs += [math.nan if (value := entry.get("logprob")) is None else value for entry in content]
+        logprobs = [entry.get("logprob") for entry in content]
+        self.logprobs += [math.nan if one is None else one for one in logprobs] if None in logprobs else logprobs
         self._entries += content
         self.spans += [
             (str(span["version"]), span["start"], span["end"]) for span in choice.get("weight_versions") or []
@@ -63,16 +64,19 @@ def token_fields(completion: Completion, vocabulary: int | None = None) -> dict[
     for label, start, end in completion.spans:
         if label.isdecimal():
             versions[start:end] = [int(label)] * len(versions[start:end])
-    paired = len(logprobs) == len(ids)
-    numbers = all(math.isfinite(value) and value > NO_LOGPROB for value in logprobs)
     error = completion.fault or _fault(completion, versions, vocabulary)
     return {
         "completion_token_ids": ids,
-        "logprobs": logprobs if paired and numbers else None,
+        "logprobs": logprobs if len(logprobs) == len(ids) and _numbers(logprobs) else None,
         "weight_versions": versions,
         "token_status": "missing" if error else "exact",
         "error": error,
     }
+
+
+def _numbers(logprobs: list[float]) -> bool:
+    """Whether all are; without a step of Python's per token."""
+    return not logprobs or (math.isfinite(sum(logprobs)) and min(logprobs) > NO_LOGPROB)
 
 
 def _fault(completion: Completion, versions: list[int], vocabulary: int | None) -> str | None:
@@ -80,13 +84,13 @@ def _fault(completion: Completion, versions: list[int], vocabulary: int | None) 
     ids, logprobs = completion.token_ids, completion.logprobs
     if not ids or len(logprobs) != len(ids):
         return f"{len(ids)} token ids and {len(logprobs)} log-probs came back"
-    for at, value in enumerate(logprobs):
-        if not math.isfinite(value) or value <= NO_LOGPROB:
-            return f"the log-prob of token {at} is not a number"
-        if value > ROUNDING:
-            return f"the log-prob of token {at} is {value}: a probability over 1"
-    outside = next((one for one in ids if one < 0 or (vocabulary is not None and one >= vocabulary)), None)
-    if outside is not None:
+    if not _numbers(logprobs):
+        at = next(at for at, value in enumerate(logprobs) if not math.isfinite(value) or value <= NO_LOGPROB)
+        return f"the log-prob of token {at} is not a number"
+    if max(logprobs) > ROUNDING:
+        return f"the log-prob of token {logprobs.index(max(logprobs))} is {max(logprobs)}: a probability over 1"
+    if min(ids) < 0 or (vocabulary is not None and max(ids) >= vocabulary):
+        outside = min(ids) if min(ids) < 0 else max(ids)
         return f"token id {outside} is outside the vocabulary of {vocabulary}"
     if UNKNOWN in versions:
         labels = sorted({label for label, _, _ in completion.spans})

@@ -43,6 +43,7 @@ class Session:
     used_at: float = field(default_factory=time.monotonic)
     exact: int = 0  # answered calls whose tokens are exact
     budget_hit: str | None = None
+    key_digests: list[str] = field(default_factory=list)  # of a session in memory
 
     def __post_init__(self) -> None:
         self.tree = Tree(self.calls)
@@ -350,15 +351,17 @@ class Sessions:
 
     def _admit(self, session: Session, keys: list[KeyRow]) -> None:
         self._open[session.session_id] = session
+        session.key_digests = [key.digest for key in keys]
         self._keys.update({key.digest: key for key in keys if key.revoked_at is None})
 
     def _forget(self, session: Session) -> None:
         """Out of memory; the journal has it."""
         self._open.pop(session.session_id, None)
         self._ended.pop(session.session_id, None)
-        mine = [digest for digest, key in self._keys.items() if key.session_id == session.session_id]
-        for digest in mine:
-            del self._keys[digest]
+        for digest in session.key_digests:
+            held = self._keys.get(digest)
+            if held and held.session_id == session.session_id:  # a refreshed key is a later session's by now
+                del self._keys[digest]
 
     async def _load(self, row: SessionRow) -> Session:
         """A session out of the journal."""

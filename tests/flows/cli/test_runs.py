@@ -59,7 +59,7 @@ def test_values_are_json_where_they_look_like_it_and_null_is_none():
         (["collect", "--problems", "{search: 3}"], "--problems: not JSON"),
         (["collect", "--samples", "0"], "samples: Input should be greater than or equal to 1"),
         (["collect", "--samples", "many"], "samples: Input should be a valid integer"),
-        (["collect", "--agent", "human"], "agent: Input should be 'policy', 'expert' or 'null'"),
+        (["collect", "--agent", "human"], "no agent is called 'human'; there are"),
         (["label", "--run-ids", "run-1"], "run_ids: Input should be a valid list"),
         (["release"], "the following arguments are required: --folder"),
         (["improve", "--rounds", "1", "2"], "unrecognized arguments: 2"),
