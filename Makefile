@@ -28,7 +28,7 @@ quickstart: install install-engine ## Run the whole loop once: install, start th
 test: install install-engine install-clients ## Run the tests, installing first what they need (PYTEST_ARGS=)
 	@$(INSTALL)/system.sh --optional
 	@$(INSTALL)/boxes.sh --optional
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 install: ## Make the pipeline's environment, .venv, from the lock
 	@$(INSTALL)/pipeline.sh

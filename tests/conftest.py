@@ -21,15 +21,6 @@ from tasks.stack.settings import ROOT
 ENGINE_DEADLINE_S = 300.0
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where two processes share the tests (`make test`), one of them has all that need the engine, so that there is one;
-    the other tests go file by file."""
-    for item in items:
-        needs_engine = item.get_closest_marker("engine") or "engine_url" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("engine" if needs_engine else item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def free_ports() -> Callable[[int], list[int]]:
     """Gives that many ports nobody listens on."""
