@@ -2,11 +2,12 @@
 
 import json
 
+import docker
 import pytest
 
 from lakehouse.records import Status
 from sandboxes.agents import COMMANDS
-from sandboxes.backends.images import FOLDER
+from sandboxes.backends.images import FOLDER, docker_image
 from sandboxes.backends.rootfs import Recipe
 from sandboxes.gateway.scripted.engine import Scripted
 
@@ -19,9 +20,11 @@ COMMANDS_GIVEN = [
 
 @pytest.fixture
 def image():
+    """The agent's root file system, where it was made; a Docker engine of these tests has no image of it yet."""
     recipe = Recipe(tuple(MINI.debian), tuple(MINI.python))
     if not (FOLDER / f"root-{recipe.digest}").is_dir():
         pytest.skip(f"run `lakeloop images build --python {MINI.python[0]}` once as root")
+    return recipe
 
 
 def bash(command):
@@ -31,6 +34,8 @@ def bash(command):
 
 
 async def test_mini_swe_agent_repairs_a_problem_and_its_calls_are_the_episodes(image, play, backend, bench):
+    if backend.name == "docker":
+        docker_image(docker.from_env(), recipe=image)
     engine = Scripted([bash(command) for command in COMMANDS_GIVEN])
     result = await play(MINI, backend, engine, deadline_s=600)
     assert (result.episode.status, result.episode.error) == (Status.OK, None)

@@ -80,7 +80,7 @@ async def test_an_episode_of_the_real_engine_lands_with_evidence(engine_url, tmp
         model = (await engine.get("/v1/models")).json()["data"][0]["id"]
     async with gateway_before(engine_url, model, tmp_path) as client:
         result = await play(client, problem, backend, model=model, max_tokens=48, max_turns=2)
-    assert result.episode.status.trainable, result.episode.error
+    assert Status(result.episode.status).trainable, result.episode.error
     lake = str(tmp_path / "lake")
     assert land(lake, result).episodes == 1
     assert {row["name"] for row in query("select name from evidence", lake).to_dicts()} == {"answer", "python"}

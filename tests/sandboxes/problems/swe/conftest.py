@@ -66,6 +66,12 @@ def sdist(files):
     return packed.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def once(monkeypatch):
+    """No grading is run a second time by chance."""
+    monkeypatch.setenv("LAKELOOP_GRADE_AGAIN", "0")
+
+
 @pytest.fixture
 def pebble(tmp_path, monkeypatch):
     """The package's layout; its source lies in the cache of a home of its own."""
