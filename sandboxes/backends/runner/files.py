@@ -42,7 +42,9 @@ def opened(name: str, flags: int, folder: int | None = None) -> int:
         os.chmod(name, 0o755 if flags == FOLDER else 0o644, dir_fd=folder)
         return os.open(name, flags, dir_fd=folder)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) and stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
+        if error.errno == errno.ELOOP or (
+            error.errno == errno.ENOTDIR and stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode)
+        ):
             raise Refused(f"{name!r} is a link, and the path goes through a link") from error
         raise
 
@@ -149,7 +151,8 @@ def _walk(folder: int, prefix: str) -> Iterator[tuple[str, int, bool]]:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
-            with contextlib.suppress(UnicodeEncodeError, FileNotFoundError, Refused):  # gone, or a link, since a moment
+            # Gone, a link or no folder any more, since a moment: a background process may change the tree meanwhile.
+            with contextlib.suppress(UnicodeEncodeError, FileNotFoundError, NotADirectoryError, Refused):
                 entry.name.encode()
                 if entry.is_dir(follow_symlinks=False):
                     yield from _walk(opened(entry.name, FOLDER, folder), f"{prefix}{entry.name}/")
