@@ -80,7 +80,13 @@ class TerminalEnvironment:
         try:
             tree = await self._box.snapshot()
         except ValueError as error:  # the agent made it too large to be taken over: that is no way out of a grade
-            refused = {"reward": 0.0, "exit_code": None, "timed_out": False, "output": str(error), "tests": {}}
+            refused: dict[str, Any] = {
+                "reward": 0.0,
+                "exit_code": None,
+                "timed_out": False,
+                "output": str(error),
+                "tests": {},
+            }
             return [Fact("verifier", refused, PRODUCER), commands]
         finally:
             await self.close()
