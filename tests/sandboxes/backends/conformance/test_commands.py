@@ -54,14 +54,15 @@ async def test_nothing_of_the_controllers_environment_is_seen(backend, monkeypat
 
 
 async def test_signals_that_the_controller_ignores_or_blocks_reach_commands(backend):
-    before = signal.signal(signal.SIGQUIT, signal.SIG_IGN), signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    # A handler that other code set without Python is None here, and cannot be put back.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGQUIT, signal.SIGHUP)}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     try:
         box = await backend.start(BoxSpec())
     finally:
-        signal.signal(signal.SIGQUIT, before[0])
-        signal.signal(signal.SIGHUP, before[1])
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     seen = await box.exec(["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"], timeout_s=20)
     assert seen.stdout.split()[1::2] == [b"0" * 16] * 2
     await box.close()
