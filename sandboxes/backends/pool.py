@@ -116,7 +116,7 @@ class Pool:
                 log.info("a warm box was gone: %s", error)
                 await _close(box)
                 continue
-            except BaseException:
+            except BaseException:  # a cancelled caller too: nobody else knows of this box any more
                 await _close(box)
                 raise
             self.served_warm += 1

@@ -18,7 +18,7 @@ def pipes(count: int) -> Iterator[list[tuple[int, int]]]:
         for _ in range(count):
             ends.append(os.pipe2(os.O_CLOEXEC))
         yield ends
-    except BaseException:
+    except BaseException:  # whatever it was, it goes on; the descriptors would be lost
         for pair in ends:
             for descriptor in pair:
                 os.close(descriptor)

@@ -190,7 +190,7 @@ class Connections:
             await self._slots.acquire()
         try:
             one = self._take() or await self._connect()
-        except BaseException:
+        except BaseException:  # a cancelled caller too: the slot would be lost
             self._slots.release()
             raise
         one.send(request, most_held)

@@ -114,7 +114,7 @@ class Commits:
         try:
             results = [work(self._db) for work in works]
             self._db.execute("commit")
-        except BaseException:
+        except BaseException:  # whatever the work raised: the next group needs a connection without a transaction
             with suppress(sqlite3.Error):  # a full disk has rolled back by itself
                 self._db.execute("rollback")
             raise

@@ -137,6 +137,7 @@ async def test_boxes_that_waited_too_long_are_closed_and_a_pool_nobody_asks_drai
         box = await pool.start(BoxSpec())
         await box.close()
         await until(lambda: len(backend_.boxes) == 2 and not backend_.alive)
+        assert [one.closed for one in backend_.boxes] == [True, True]
 
 
 async def test_a_box_that_cannot_be_kept_warm_is_no_ones_failure_until_he_asks(backend_):

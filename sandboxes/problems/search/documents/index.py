@@ -89,6 +89,6 @@ def _build(folder: Path, documents: Iterable[Sequence[str]]) -> None:
         finally:
             writer.wait_merging_threads()  # its threads write into the folder until here
         beside.rename(folder)
-    except BaseException:
+    except BaseException:  # also when interrupted: nothing half made stays
         shutil.rmtree(beside, ignore_errors=True)
         raise

@@ -60,7 +60,7 @@ def save(corpus: Corpus) -> Path:
         with os.fdopen(handle, "wb") as raw, gzip.open(raw, "wt", compresslevel=6, encoding="utf-8") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in _lines(corpus))
         Path(beside).replace(path)
-    except BaseException:
+    except BaseException:  # also when interrupted: nothing half made stays
         Path(beside).unlink(missing_ok=True)
         raise
     return path

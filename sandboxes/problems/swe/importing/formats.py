@@ -8,6 +8,7 @@
 import json
 import posixpath
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -33,14 +34,14 @@ Tests = Annotated[tuple[str, ...], BeforeValidator(_list)]
 Object = Annotated[dict[str, Any], BeforeValidator(_object)]
 
 
-class Row(BaseModel):
+class Row(BaseModel, ABC):
     """A row's columns; others are in `model_extra`."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
+    @abstractmethod
     def candidate(self, clones: Clones, terms: Terms) -> Candidate:
         """BadRow where the row's commit or patch cannot be had."""
-        raise NotImplementedError
 
 
 class SweBench(Row):

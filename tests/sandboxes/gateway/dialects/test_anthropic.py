@@ -194,7 +194,9 @@ async def test_claude_codes_bill_is_no_part_of_the_prompt(start, one_segment):
                     model=stack.model, max_tokens=50, messages=messages, system=[bill, {"type": "text", "text": "S"}]
                 )
                 messages += [answer.to_param(), USER]
-        one_segment(await stack.rows(session), 2)
+        rows = await stack.rows(session)
+        one_segment(rows, 2)
+        assert not any("billing" in row.request_messages for row in rows)
 
 
 async def test_a_bearer_key_and_beta_headers_are_taken(start):

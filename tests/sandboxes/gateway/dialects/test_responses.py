@@ -277,4 +277,7 @@ async def test_an_item_may_be_referred_to_instead_of_repeated(start, one_segment
             {"role": "user", "content": "b"},
         ]
         await client.responses.create(model=stack.model, input=items)
-        one_segment(await stack.rows(session), 2)
+        rows = await stack.rows(session)
+        one_segment(rows, 2)
+        said = [turn["role"] for turn in json.loads(rows[1].request_messages)]
+        assert said == ["user", "assistant", "user"]
