@@ -1,7 +1,7 @@
 # Every command of the project. `make` alone prints this list; hooks and CI call the same targets.
 #
 # Variables: MODEL, ROUNDS      passed on to `lakeloop quickstart`
-#            PYTEST_ARGS        passed on to pytest, e.g. PYTEST_ARGS="tests/lakehouse -m 'not engine'"
+#            PYTEST_ARGS        passed on to pytest, e.g. PYTEST_ARGS="tests/lakehouse -m 'not engine'"; -n 0 is one process
 #            PYTHON             a Python 3.11 that is not on PATH
 #            PIP_FIND_LINKS     folders with wheels on this machine's disk
 #            TORCH_INDEX        the index that serves PyTorch's CPU wheels, where the default one does not
@@ -28,7 +28,7 @@ quickstart: install install-engine ## Run the whole loop once: install, start th
 test: install install-engine install-clients ## Run the tests, installing first what they need (PYTEST_ARGS=)
 	@$(INSTALL)/system.sh --optional
 	@$(INSTALL)/boxes.sh --optional
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 install: ## Make the pipeline's environment, .venv, from the lock
 	@$(INSTALL)/pipeline.sh

@@ -1,5 +1,6 @@
 """Progress of long work: a Prefect progress artifact in the UI, and whoever listens on the console."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,7 @@ class Progress:
         self.what, self.total, self.done = what, total, 0
         self._artifact = artifact
         self._updated = time.monotonic()
+        self._one_at_a_time = asyncio.Lock()
 
     @classmethod
     async def begin(cls, what: str, total: int) -> "Progress":
@@ -52,10 +54,14 @@ class Progress:
         finished = self.done == self.total
         if finished or time.monotonic() - self._updated > UPDATE_S:
             self._updated = time.monotonic()
-            try:
-                await aupdate_progress_artifact(self._artifact, progress=100.0 * self.done / max(1, self.total))
-            except (httpx.HTTPError, PrefectException) as error:  # a display: the work it tells of goes on
-                log.warning("the progress of %s could not be shown in Prefect: %s", self.what, error)
+            async with self._one_at_a_time:  # two at once may arrive in either order, and the earlier count would stay
+                await self._show()
+
+    async def _show(self) -> None:
+        try:
+            await aupdate_progress_artifact(self._artifact, progress=100.0 * self.done / max(1, self.total))
+        except (httpx.HTTPError, PrefectException) as error:  # a display: the work it tells of goes on
+            log.warning("the progress of %s could not be shown in Prefect: %s", self.what, error)
 
     def _tell(self) -> None:
         to = listener.get()

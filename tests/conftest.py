@@ -21,6 +21,12 @@ from tasks.stack.settings import ROOT
 ENGINE_DEADLINE_S = 300.0
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Two processes share the run: every test of the one engine goes to one of them, every file stays whole."""
+    group = "engine" if "engine_url" in item.fixturenames else item.location[0]
+    item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def free_ports() -> Callable[[int], list[int]]:
     """Gives that many ports nobody listens on."""

@@ -42,11 +42,18 @@ class Deployments:
 
     def runs(self, name):
         """Every run of a flow."""
-        return self.ask("POST", "flow_runs/filter", {"flows": {"name": {"any_": [name]}}})
+        return self.every("flow_runs", flows={"name": {"any_": [name]}})
 
     def artifacts(self):
         """Every artifact."""
-        return self.ask("POST", "artifacts/filter", {})
+        return self.every("artifacts")
+
+    def every(self, what, **asked):
+        """All rows of a filter route, which gives at most 200 at a time."""
+        rows = []
+        while page := self.ask("POST", f"{what}/filter", {**asked, "sort": "ID_DESC", "offset": len(rows)}):
+            rows += page
+        return rows
 
     def ask(self, method, path, body=None):
         """The server's answer; 503, asked again, is a database that was locked for a moment."""

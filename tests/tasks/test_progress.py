@@ -1,3 +1,4 @@
+import asyncio
 from uuid import uuid4
 
 import pytest
@@ -35,3 +36,22 @@ async def test_work_goes_on_where_its_progress_cannot_be_shown(free_ports, caplo
         await progress.advance()
     assert heard == [("collecting", 1, 1)]
     assert "the progress of collecting could not be shown" in caplog.text
+
+
+async def test_what_is_shown_is_the_latest_count_however_slow_an_earlier_one_was(monkeypatch):
+    shown, first = [], asyncio.Event()
+
+    async def slow(_, progress):
+        if not shown and not first.is_set():
+            first.set()
+            await asyncio.sleep(0.05)
+        shown.append(progress)
+
+    monkeypatch.setattr("tasks.progress.aupdate_progress_artifact", slow)
+    monkeypatch.setattr("tasks.progress.UPDATE_S", -1)
+    progress = Progress("collecting", 2, uuid4())
+    half = asyncio.create_task(progress.advance())
+    await first.wait()
+    await progress.advance()
+    await half
+    assert shown[-1] == 100
