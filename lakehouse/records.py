@@ -144,6 +144,9 @@ class Episode(Record):
     started_at: datetime
     ended_at: datetime
     problem_edition: str | None = None  # of the problem as this episode saw it
+    subject: str | None = (
+        None  # whose data it holds, such as a customer of an outside application: what erasure goes by
+    )
 
 
 class Call(Record):
@@ -173,6 +176,7 @@ class Call(Record):
     engine_version: str
     latency_s: float
     started_at: datetime
+    redacted: list[int] | None = None  # per completion token, 1 where it was replaced before landing: never trained
 
 
 class Action(Record):
@@ -235,6 +239,9 @@ class TrainingSet(Record):
     ledger: str  # JSON: sampled = trained + masked(reason) + dropped(reason)
     digest: str  # over the rows, in order
     created_at: datetime
+    selection: str | None = None  # JSON: everything that was asked for; None in sets of an earlier release
+    licences: list[str] | None = None  # of the problems and sources its rows are of
+    allowed_uses: list[str] | None = None  # what all of them allow
 
     @property
     def pinned_versions(self) -> dict[str, int]:
@@ -257,6 +264,9 @@ class TrainingRow(Record):
     weight_versions: list[int]  # -1 on prompt tokens and demonstrations
     reward: float
     advantage: float
+    advantages: list[float] | None = (
+        None  # one per input id, where credit differs along the row; None: `advantage` for all
+    )
 
 
 class ModelVersion(Record):
@@ -272,6 +282,8 @@ class ModelVersion(Record):
     stage: str  # "base", "sft", "grpo"
     commit: str
     created_at: datetime
+    licences: list[str] | None = None  # of all data that trained it or a version it comes from
+    allowed_uses: list[str] | None = None  # what all of that data allows
 
 
 class Deployment(Record):
@@ -285,3 +297,98 @@ class Deployment(Record):
     accepted: bool
     reason: str
     deployed_at: datetime
+
+
+class Source(Record):
+    """What may be done with the data of one source of problems or episodes. The newest row of a source holds.
+
+    A source is what `Problem.source` names; a row with source "*" is the default for sources without one of their own.
+    """
+
+    source: str
+    licence: str
+    allowed_uses: list[str]  # must contain "training" to be trained on
+    consent: Literal["given", "withheld", "not_needed", "unknown"]  # of the people whose data it is
+    privacy: Literal["mask", "quarantine", "allow"]  # what happens to secrets and personal data found in its episodes
+    retention_days: int | None  # of content; None: as long as the table's own rule
+    declared_by: str
+    declared_at: datetime
+
+
+class Quarantined(Record):
+    """A row that was refused at the door, with the reason. Key: quarantine_id."""
+
+    quarantine_id: str  # derived from table, key and payload: refusing the same row twice adds nothing
+    table_name: str
+    episode_id: str | None
+    attempt_id: str | None
+    row_key: str  # JSON: the key of the row
+    rule: str  # the law it breaks, in words
+    payload: str | None  # JSON: the row; None where its content may not be kept
+    payload_digest: str
+    quarantined_at: datetime
+
+
+class Redaction(Record):
+    """Something that was found and replaced before it was written; never the thing itself.
+
+    Key: (episode_id, attempt_id, place, detector).
+    """
+
+    episode_id: str
+    attempt_id: str
+    place: str  # table, row and column, such as "calls/3/completion_token_ids"
+    detector: str  # what it was taken for: "email", "aws_access_key"
+    count: int
+    created_at: datetime
+
+
+class CallReward(Record):
+    """A judgement of one call; append-only. The newest per (episode_id, call_id, rubric, rubric_version) holds."""
+
+    episode_id: str
+    call_id: str
+    rubric: str
+    rubric_version: int
+    reward: float
+    reason: str | None
+    labelled_at: datetime
+
+
+class Review(Record):
+    """A person's verdict on an episode; it outranks every rubric. The newest per (episode_id, reviewer) holds."""
+
+    review_id: str
+    episode_id: str
+    reviewer: str
+    queue: str  # the rule that brought it before the reviewer: "disagreement", "detector", "high_advantage", "random", "asked"
+    outcome: float | None  # 1 solved, 0 not; None: cannot be told, or must not be trained on
+    comment: str | None
+    reviewed_at: datetime
+
+
+class Erasure(Record):
+    """What was erased, and the proof. Key: erasure_id."""
+
+    erasure_id: str
+    subject: str | None  # a keyed digest of the subject, which itself must be gone
+    episode_ids: list[str]
+    reason: str
+    requested_by: str
+    rows: str  # JSON: rows removed by table
+    files: int  # files removed or rewritten
+    scanned: str  # JSON: bytes and files of the scan that ended it, and what it found: nothing
+    tainted: list[str]  # "name@version" of every model version that was trained on them
+    signature: str  # HMAC-SHA-256 over the other columns with the lake's own key
+    erased_at: datetime
+
+
+class AuditEntry(Record):
+    """Who did what to the lake. Append-only. Key: entry_id."""
+
+    entry_id: str
+    actor: str  # a person or a flow, with the flow run where there is one
+    action: str  # "erase", "declare source", "review", "export", "release", "retain"
+    object: str
+    detail: str  # JSON
+    at: datetime

@@ -84,7 +84,9 @@ TABLES: dict[str, Table] = {
             "one row per episode that ended",
             ("episode_id",),
             ("run_id",),
-            _EPISODE | _each(PSEUDONYM, "attempt_id", "session_id", "problem_edition") | _each(CONTENT, "error"),
+            _EPISODE
+            | _each(PSEUDONYM, "attempt_id", "session_id", "problem_edition", "subject")
+            | _each(CONTENT, "error"),
         ),
         Table(
             "calls",
@@ -133,6 +135,54 @@ TABLES: dict[str, Table] = {
         ),
         Table("model_versions", records.ModelVersion, "one row per registered version", ("name", "version")),
         Table("deployments", records.Deployment, "one row per change of what is served", ("deployment_id",)),
+        Table(
+            "sources",
+            records.Source,
+            "one row per declaration; the newest of a source holds",
+            ("source", "declared_at"),
+        ),
+        Table(
+            "quarantine",
+            records.Quarantined,
+            "one row per row that was refused at the door",
+            ("quarantine_id",),
+            (),
+            _each(PSEUDONYM, "quarantine_id", "episode_id", "attempt_id", "row_key", "payload_digest")
+            | _each(CONTENT, "payload"),
+        ),
+        Table(
+            "redactions",
+            records.Redaction,
+            "one row per place and detector of something replaced before it was written",
+            ("episode_id", "attempt_id", "place", "detector"),
+            (),
+            _ATTEMPT,
+        ),
+        Table(
+            "call_rewards",
+            records.CallReward,
+            "one row per judgement of a call; the newest of a call and rubric version holds",
+            ("episode_id", "call_id", "rubric", "rubric_version", "labelled_at"),
+            ("rubric",),
+            _each(PSEUDONYM, "episode_id", "call_id") | _each(CONTENT, "reason"),
+        ),
+        Table(
+            "reviews",
+            records.Review,
+            "one row per verdict of a person; the newest of an episode and reviewer holds",
+            ("review_id",),
+            (),
+            _each(PSEUDONYM, "review_id", "episode_id", "reviewer") | _each(CONTENT, "comment"),
+        ),
+        Table(
+            "erasures",
+            records.Erasure,
+            "one row per erasure, with its proof",
+            ("erasure_id",),
+            (),
+            _each(PSEUDONYM, "erasure_id", "subject", "episode_ids"),
+        ),
+        Table("audit", records.AuditEntry, "one row per act on the lake", ("entry_id",), (), _each(PSEUDONYM, "actor")),
     )
 }
 

@@ -183,6 +183,7 @@ def _rows(episodes: pl.DataFrame, calls: pa.Table, built: trees.Rows) -> pa.Tabl
         "loss_mask": built.loss_mask,
         "logprobs": built.logprobs,
         "weight_versions": built.weight_versions,
+        "advantages": pa.nulls(len(built.leaf), TABLES["training_rows"].arrow.field("advantages").type),
     }
     fields = [f for f in TABLES["training_rows"].arrow if f.name != "training_set_id"]
     data = [(columns[f.name] if f.name in columns else about[f.name]).cast(f.type) for f in fields]
@@ -229,6 +230,8 @@ def _digest(table: pa.Table) -> str:
     total = hashlib.sha256()
     for name in table.column_names:
         column = table[name].combine_chunks()
+        if column.null_count == len(column):
+            continue  # a column that a set does not use: sets from before it had the same digest
         total.update(name.encode())
         if pa.types.is_list(column.type):
             total.update(pc.list_value_length(column).to_numpy().tobytes())

@@ -14,6 +14,13 @@ NAMES = [
     "training_rows",
     "model_versions",
     "deployments",
+    "sources",
+    "quarantine",
+    "redactions",
+    "call_rewards",
+    "reviews",
+    "erasures",
+    "audit",
 ]
 
 
