@@ -198,13 +198,13 @@ class Action(Record):
 
 
 class Evidence(Record):
-    """A fact measured once, in or about the box; rewards are SQL over these. Key: (episode_id, attempt_id, name)."""
+    """A fact measured once by one producer; rewards are SQL over these. Key: (episode_id, attempt_id, name, producer)."""
 
     episode_id: str
     attempt_id: str
-    name: str  # "tests", "patch", "answer", "retrieval"
+    name: str  # "tests", "patch", "answer", "retrieval", "judge"
     value: str  # JSON
-    producer: str  # program and version that measured it
+    producer: str  # program and version that measured it; of a judge its model and the digest of what it is asked
     created_at: datetime
 
 
@@ -222,6 +222,8 @@ class Reward(Record):
     status: Literal["scored", "no_evidence", "not_trainable"]
     components: str  # JSON
     labelled_at: datetime
+    parameters: str | None = None  # JSON: the rubric's parameters it was judged with, defaults included
+    rubric_digest: str | None = None  # of the rubric's SQL: one version is one text
 
 
 class TrainingSet(Record):
@@ -391,4 +393,4 @@ class AuditEntry(Record):
     action: str  # "erase", "declare source", "review", "export", "release", "retain"
     object: str
     detail: str  # JSON
-    at: datetime
+    noted_at: datetime
