@@ -12,7 +12,7 @@ from flows.evaluate import Evaluated, evaluate
 from flows.label import label
 from flows.release import release
 from flows.train import train
-from lakehouse.select import NothingTrainable
+from lakehouse.selection.select import NothingTrainable
 from tasks.label import current_rubrics
 from tasks.progress import Clock
 

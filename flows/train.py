@@ -8,7 +8,7 @@ from prefect import flow
 from prefect.artifacts import acreate_link_artifact
 from pydantic import BaseModel, Field
 
-from lakehouse.select import Selection
+from lakehouse.selection.select import Selection
 from tasks.label import current_rubrics
 from tasks.stack.settings import Settings
 from tasks.train import choose_rows, fit, starting_point

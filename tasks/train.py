@@ -14,7 +14,7 @@ from prefect.artifacts import acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.export import export_rows, rollout_temperature
-from lakehouse.select import Selected, Selection, select
+from lakehouse.selection.select import Selected, Selection, select
 from tasks.progress import Progress
 from tasks.registry.versions import Registry, RegistryError
 from tasks.stack.settings import Settings

@@ -9,7 +9,7 @@ from lakehouse.planning import choose
 from lakehouse.query import query
 from lakehouse.records import group_id, now
 from lakehouse.schema import TABLES
-from lakehouse.select import Selection, select
+from lakehouse.selection.select import Selection, select
 from lakehouse.trajectory import trajectory
 from lakehouse.write import Writer, to_arrow
 

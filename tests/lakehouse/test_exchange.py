@@ -7,7 +7,7 @@ import pytest
 
 from lakehouse.exchange import MASKED, NotExportable, export
 from lakehouse.label import current, label
-from lakehouse.select import Selection, select
+from lakehouse.selection.select import Selection, select
 from lakehouse.write import Writer
 
 SEARCH = current("search")

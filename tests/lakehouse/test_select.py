@@ -5,10 +5,10 @@ from deltalake import DeltaTable
 from pydantic import ValidationError
 
 from lakehouse.label import label
-from lakehouse.ledger import Ledger, LedgerGap
 from lakehouse.query import query
-from lakehouse.rows import BrokenCallTree
-from lakehouse.select import NothingTrainable, Selection, UnknownFilter, select
+from lakehouse.selection.ledger import Ledger, LedgerGap
+from lakehouse.selection.rows import BrokenCallTree
+from lakehouse.selection.select import NothingTrainable, Selection, UnknownFilter, select
 from lakehouse.write import Writer
 
 GRPO = Selection(objective="grpo", rubrics=["search@2"], filter="grpo", policy_version=1)

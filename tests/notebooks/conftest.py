@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from lakehouse.label import label
 from lakehouse.records import Action, Call, Episode, Evidence, ModelVersion, Problem, episode_id, group_id
-from lakehouse.select import Selection, select
+from lakehouse.selection.select import Selection, select
 from lakehouse.write import Writer
 
 ROOT = Path(__file__).resolve().parents[2]

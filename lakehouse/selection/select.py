@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from lakehouse import rows as trees
 from lakehouse import store
-from lakehouse.ledger import Ledger
 from lakehouse.query import connect, relations
 from lakehouse.records import TrainingSet, digest, dumps, now
 from lakehouse.schema import TABLES
+from lakehouse.selection import rows as trees
+from lakehouse.selection.ledger import Ledger
 from lakehouse.write import Writer
 
 STD_EPSILON = 1e-4  # keeps the advantage of nearly constant groups finite
