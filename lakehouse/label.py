@@ -91,7 +91,7 @@ def _parsed(rubric: str) -> tuple[str, int]:
 
 def _rewards(judged: pa.Table, name: str, version: int, at: datetime) -> pa.Table:
     schema = TABLES["rewards"].arrow
-    same = {"rubric": name, "rubric_version": version, "labelled_at": at}
+    same = {"rubric": name, "rubric_version": version, "labelled_at": at, "parameters": None, "rubric_digest": None}
     columns = [
         pa.array([same[f.name]] * judged.num_rows, f.type) if f.name in same else judged[f.name].cast(f.type)
         for f in schema

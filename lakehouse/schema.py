@@ -111,8 +111,8 @@ TABLES: dict[str, Table] = {
         Table(
             "evidence",
             records.Evidence,
-            "one row per measured fact",
-            ("episode_id", "attempt_id", "name"),
+            "one row per measured fact and producer",
+            ("episode_id", "attempt_id", "name", "producer"),
             (),
             _ATTEMPT | _each(CONTENT, "value"),
         ),
