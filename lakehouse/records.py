@@ -370,19 +370,21 @@ class Review(Record):
 
 
 class Erasure(Record):
-    """What was erased, and the proof. Key: erasure_id."""
+    """What was erased, and the proof. The newest row of an erasure_id holds; one with `scanned` NULL is not finished."""
 
     erasure_id: str
     subject: str | None  # a keyed digest of the subject, which itself must be gone
-    episode_ids: list[str]
+    episode_ids: list[str]  # tombstones, see `lakehouse.erased`: the ids themselves are gone
     reason: str
     requested_by: str
     rows: str  # JSON: rows removed by table
     files: int  # files removed or rewritten
-    scanned: str  # JSON: bytes and files of the scan that ended it, and what it found: nothing
+    scanned: str | None  # JSON: bytes and files of the scan that ended it, and what it found: nothing
     tainted: list[str]  # "name@version" of every model version that was trained on them
     signature: str  # HMAC-SHA-256 over the other columns with the lake's own key
     erased_at: datetime
+    training_sets: list[str] | None = None  # those that lost rows: their digest does not hold any more
+    lost_versions: str | None = None  # JSON: by table, spans of Delta versions that cannot be read any more
 
 
 class AuditEntry(Record):

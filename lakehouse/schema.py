@@ -177,8 +177,8 @@ TABLES: dict[str, Table] = {
         Table(
             "erasures",
             records.Erasure,
-            "one row per erasure, with its proof",
-            ("erasure_id",),
+            "one row per step of an erasure, with its proof; the newest of an erasure holds",
+            ("erasure_id", "erased_at"),
             (),
             _each(PSEUDONYM, "erasure_id", "subject", "episode_ids"),
         ),
