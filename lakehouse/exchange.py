@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.query import connect
+from lakehouse.query import Connection, QueryError, connect
 from lakehouse.records import dumps
 
 USES = ("training", "evaluation")
@@ -31,7 +30,7 @@ class NotExportable(ValueError):
 class _Source:
     """Where rows come from. `objects`: arguments of tool calls as objects, as chat templates want them, not as JSON text."""
 
-    connection: duckdb.DuckDBPyConnection
+    connection: Connection
     training_set_id: str | None
     objects: bool
 
@@ -78,7 +77,7 @@ def export(
     return Exported(len(rows), kept, reasons)
 
 
-def _select(connection: duckdb.DuckDBPyConnection, episodes: str | None, training_set_id: str | None, use: str) -> None:
+def _select(connection: Connection, episodes: str | None, training_set_id: str | None, use: str) -> None:
     """The table `chosen`: the selected episodes with their reasons against."""
     if training_set_id is not None:
         if not _fetch(connection, "select 1 from training_sets where training_set_id = $1", [training_set_id]):
@@ -96,15 +95,15 @@ def _select(connection: duckdb.DuckDBPyConnection, episodes: str | None, trainin
             select exportable.* from exportable semi join ({source}) using (episode_id)
             """  # noqa: S608 - SQL by contract, and the connection only reads
         )
-    except duckdb.Error as error:
+    except QueryError as error:
         raise NotExportable(f"the selection must be SQL with a column episode_id: {error}") from error
 
 
-def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+def _fetch(connection: Connection, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
     return connection.execute(sql, values or []).fetchall()
 
 
-def _records(connection: duckdb.DuckDBPyConnection, sql: str, values: list[Any] | None = None) -> list[Row]:
+def _records(connection: Connection, sql: str, values: list[Any] | None = None) -> list[Row]:
     found: list[Row] = connection.execute(sql, values or []).to_arrow_table().to_pylist()
     return found
 
@@ -112,7 +111,7 @@ def _records(connection: duckdb.DuckDBPyConnection, sql: str, values: list[Any] 
 # ---- prompts: one row per problem, for a trainer that samples itself
 
 
-def _prompts(connection: duckdb.DuckDBPyConnection) -> list[Row]:
+def _prompts(connection: Connection) -> list[Row]:
     """Problems of the kept episodes, each as its first episode was shown it, and how they went."""
     return _records(
         connection,
@@ -186,7 +185,7 @@ class _Conversation:
     completion: list[Row]
 
 
-def _conversations(connection: duckdb.DuckDBPyConnection) -> Iterator[_Conversation]:
+def _conversations(connection: Connection) -> Iterator[_Conversation]:
     """Each sampled turn is in one conversation's completion: where history was rewritten, another conversation begins."""
     rows = _records(
         connection,

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
-
-from lakehouse.query import connect
+from lakehouse.query import Connection, connect
 from lakehouse.records import Action, Call, Episode, Evidence, Problem, Reward
 
 
@@ -66,8 +64,6 @@ def trajectory(lake: str | None, episode_id: str) -> Trajectory:
     )
 
 
-def _rows(
-    connection: duckdb.DuckDBPyConnection, table: str, key: str, value: str, *, order: str = "1"
-) -> list[dict[str, Any]]:
+def _rows(connection: Connection, table: str, key: str, value: str, *, order: str = "1") -> list[dict[str, Any]]:
     sql = f"from {table} where {key} = $1 order by {order}"
     return connection.execute(sql, [value]).pl().to_dicts()

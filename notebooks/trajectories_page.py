@@ -9,9 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 from tokenizers import Tokenizer
+
+from lakehouse.query import Connection
 
 Row = Mapping[str, Any]
 
@@ -210,7 +211,7 @@ def pieces(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[str]:
     return texts
 
 
-def tokenizer_of(lake: duckdb.DuckDBPyConnection, model: str) -> Tokenizer | None:
+def tokenizer_of(lake: Connection, model: str) -> Tokenizer | None:
     """The tokenizer of the newest version of a model whose folder is on this machine, or None."""
     folders = lake.execute("select weights_path from model_versions where name = $1 order by version desc", [model])
     files = (Path(folder, "tokenizer.json") for (folder,) in folders.fetchall())

@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from lakehouse import store
-from lakehouse.query import connect, relations
+from lakehouse.query import Connection, connect, relations
 from lakehouse.records import TrainingSet, digest, dumps, now
 from lakehouse.schema import TABLES
 from lakehouse.selection import rows as trees
@@ -110,7 +109,7 @@ def select(lake: str | None, selection: Selection) -> Selected:
     return Selected(name, record.n_rows, record.n_episodes, ledger.trained, reasons, ledger)
 
 
-def _filtered(connection: duckdb.DuckDBPyConnection, selection: Selection) -> pl.DataFrame:
+def _filtered(connection: Connection, selection: Selection) -> pl.DataFrame:
     """Every episode in question with keep, reason and advantage, in the order rows will have."""
     source = _filter(selection.filter)
     for name, value in {
@@ -148,7 +147,7 @@ def _advantage(objective: str) -> pl.Expr:
     return (reward - reward.mean().over("group_id")) / (reward.std(ddof=1).over("group_id") + STD_EPSILON)
 
 
-def _calls(connection: duckdb.DuckDBPyConnection, episodes: pl.DataFrame) -> pa.Table:
+def _calls(connection: Connection, episodes: pl.DataFrame) -> pa.Table:
     """The calls of kept episodes in row order, with `position` of the episode in `episodes` and `parent` row number."""
     kept = episodes.with_row_index("position").filter("keep").select("episode_id", "position").to_arrow()
     connection.register("kept", kept)

@@ -13,7 +13,7 @@ from lakehouse.write import Writer
 def test_every_relation_can_be_queried_on_an_empty_lake(lake):
     with lakehouse.connect(lake) as connection:
         for each in relations():
-            assert connection.sql(f"from {each.name}").pl().height == 0, each.name
+            assert connection.sql(f"from {each.quoted}").pl().height == 0, each.name
         for table in TABLES:
             assert connection.sql(f"from {table}").pl().height == 0, table
 

@@ -1,0 +1,171 @@
+"""A connection that knows every table and view of the lake and opens those that a query names."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+
+from lakehouse import store
+from lakehouse.query import engine
+from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin
+from lakehouse.query.guard import admitted
+from lakehouse.query.relations import SCHEMAS, behind, relations
+from lakehouse.query.roles import shown
+from lakehouse.schema import TABLES, Table, duckdb_type
+
+_numbers = itertools.count()
+
+
+class Connection:
+    """DuckDB over one lake, as `lakehouse.connect` gives it. It only reads: SQL that does more is NotAllowed.
+
+    `sql` gives a DuckDB relation (lazy, composable, printed as a table), `execute` runs at once and is followed by one of
+    the `fetch` methods. Temporary tables and variables are the connection's own. Not for two threads at a time.
+    """
+
+    def __init__(self, lake: str, pinned: Mapping[str, int | None], role: str | None) -> None:
+        self.lake = lake
+        self._pinned = dict(pinned)
+        self._role = role
+        self._made: set[str] = set()  # relations that are there
+        self._opened: set[str] = set()  # tables that are more than their empty likeness
+        self._raw = engine.cursor(lake)
+        self._catalog = f"lake_{next(_numbers)}"
+        schemas = " ".join(f"create schema {name};" for name in {"bronze", *SCHEMAS.values()} - {"main"})
+        self._raw.execute(f"attach ':memory:' as {self._catalog}; use {self._catalog}; {schemas}")
+
+    def sql(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> duckdb.DuckDBPyRelation:
+        """The rows of a query, as a relation: `.pl()`, `.to_arrow_table()`, `.df()`, `.fetchall()`, `.filter(...)`."""
+        self._admit(sql)
+        try:
+            return self._raw.sql(sql) if params is None else self._raw.sql(sql, params=params)
+        except duckdb.Error as error:
+            raise QueryError(explained(error)) from error
+
+    def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Self:
+        """Run statements; `$1` or `$name` stand for parameters. Fetch from the connection that comes back, this one."""
+        self._admit(sql)
+        try:
+            self._raw.execute(sql) if params is None else self._raw.execute(sql, params)
+        except duckdb.Error as error:
+            raise QueryError(explained(error)) from error
+        return self
+
+    def register(self, name: str, data: Any) -> Self:
+        """Give Arrow, Polars or pandas data a name in SQL. The lake's own names are taken."""
+        if f"main.{name}" in {known.name for known in relations()}:
+            raise NotAllowed(f"{name!r} is a table or view of the lake: give the data another name")
+        self._raw.register(name, data)
+        return self
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._raw.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        return self._raw.fetchall()
+
+    def pl(self) -> pl.DataFrame:
+        return self._raw.pl()
+
+    def to_arrow_table(self) -> pa.Table:
+        return self._raw.to_arrow_table()
+
+    def df(self) -> Any:
+        """A pandas data frame, where pandas is installed."""
+        return self._raw.df()
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _admit(self, sql: str) -> None:
+        """Refuse what does more than read, and make what is named."""
+        named = admitted(sql)
+        if named.everything:
+            self._make([known.name for known in relations()] + [f"bronze.{name}" for name in TABLES])
+        self._open(self._make(named.relations))
+
+    def _make(self, names: Iterable[str]) -> set[str]:
+        """Create the views, over tables that are empty until they are opened; the tables behind the names.
+
+        DuckDB binds a view when it is created, down to the tables: over empty ones that costs next to nothing, where each
+        open table would be opened again for every view above it.
+        """
+        made, tables = behind(names)
+        statements = [
+            f"create view bronze.{name} as {_empty(TABLES[name])}"
+            for name in sorted(tables)
+            if f"bronze.{name}" not in self._made
+        ]
+        statements += [f"create view {known.quoted} as {known.sql}" for known in made if known.name not in self._made]
+        if statements:
+            self._raw.execute(";\n".join(statements))
+            self._made |= {known.name for known in made} | {f"bronze.{name}" for name in tables}
+        return tables
+
+    def _open(self, tables: set[str]) -> None:
+        for name in sorted(tables - self._opened):
+            source = self._source(TABLES[name])
+            try:
+                self._raw.execute(f"create or replace view bronze.{name} as {source}")
+            except duckdb.Error as error:
+                raise self._unreadable(name, error) from error
+            self._opened.add(name)
+
+    def _source(self, table: Table) -> str:
+        """The table's rows; columns that it got after it was written are NULL."""
+        version = self._pinned.get(table.name)
+        if table.name in self._pinned and version is None:
+            return _empty(table)
+        if version is None and not self._written(table.name):
+            return _empty(table)
+        where = store.uri(self.lake, table.name).replace("'", "''")
+        pin = "" if version is None else f", version = {version}"
+        columns = ", ".join(f"{shown(self._role, table, column)} as {column.name}" for column in table.arrow)
+        return f"select {columns} from (from delta_scan('{where}'{pin}) union all by name {_empty(table)})"  # noqa: S608
+
+    def _written(self, name: str) -> bool:
+        if store.is_folder(self.lake):  # told without reading the table's log
+            return Path(store.uri(self.lake, name), "_delta_log").is_dir()
+        return store.opened(self.lake, name) is not None
+
+    def _unreadable(self, name: str, error: duckdb.Error) -> Exception:
+        version = self._pinned.get(name)
+        if version is not None and "version" in str(error).lower():
+            return UnknownPin(
+                f"table {name!r} has no version {version} any more, or never had: {_first(error)}. "
+                "`lakeloop tables` shows the newest; vacuum keeps those that a training set pinned"
+            )
+        return QueryError(
+            f"table {name!r} of {self.lake} cannot be read: {_first(error)}. If it is not one of Lakeloop's, move its folder "
+            "away; if a file of it is damaged or gone, `lakeloop checks` says which, and older versions can be read by "
+            f"`connect(pinned={{{name!r}: VERSION}})`"
+        )
+
+
+def explained(error: duckdb.Error) -> str:
+    """DuckDB's words, and what to do."""
+    if isinstance(error, duckdb.CatalogException):
+        return f"{error}\n`lakeloop tables` lists what there is."
+    if isinstance(error, duckdb.IOException):
+        return f"{error}\nA file of the lake is damaged or gone: `lakeloop checks` says which."
+    return str(error)
+
+
+def _empty(table: Table) -> str:
+    columns = ", ".join(f"null::{duckdb_type(column.type)} as {column.name}" for column in table.arrow)
+    return f"select {columns} where false"
+
+
+def _first(error: duckdb.Error) -> str:
+    return str(error).strip().splitlines()[0]
