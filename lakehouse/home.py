@@ -39,6 +39,11 @@ class Home:
         return self.root / "runs"
 
     @property
+    def rubrics(self) -> Path:
+        """Rubrics of one's own, beside the shipped ones: `LAKELOOP_RUBRICS`, else `<home>/rubrics`."""
+        return Path(os.environ.get("LAKELOOP_RUBRICS") or self.root / "rubrics").resolve()
+
+    @property
     def cache(self) -> Path:
         """What can be made again: images, corpora, package sources."""
         return self.root / "cache"
@@ -47,6 +52,16 @@ class Home:
     def trees(self) -> Path:
         """Work trees of episodes, by content."""
         return self.root / "trees"
+
+    @property
+    def filters(self) -> Path:
+        """A user's own filters, an SQL file each."""
+        return self.root / "filters"
+
+    @property
+    def tokenizers(self) -> Path:
+        """The tokenizer of each model by name, as far as one was landed: to find text in token ids."""
+        return self.root / "tokenizers"
 
     @property
     def gateway(self) -> Path:

@@ -177,6 +177,10 @@ class Call(Record):
     latency_s: float
     started_at: datetime
     redacted: list[int] | None = None  # per completion token, 1 where it was replaced before landing: never trained
+    continues_call_id: str | None = (
+        None  # what its line goes on from: the parent, or where history was rewritten the call
+    )
+    # whose line it takes up; None where a line begins, and in rows of an earlier release
 
 
 class Action(Record):

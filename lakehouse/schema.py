@@ -95,7 +95,7 @@ TABLES: dict[str, Table] = {
             ("episode_id", "attempt_id", "call_index"),
             (),
             _ATTEMPT
-            | _each(PSEUDONYM, "call_id", "session_id", "parent_call_id")
+            | _each(PSEUDONYM, "call_id", "session_id", "parent_call_id", "continues_call_id")
             | _each(
                 CONTENT, "prompt_token_ids", "completion_token_ids", "request_messages", "response_message", "tools"
             ),

@@ -63,6 +63,11 @@ class Connection:
         self._raw.register(name, data)
         return self
 
+    @property
+    def opened(self) -> frozenset[str]:
+        """The tables that have been read."""
+        return frozenset(self._opened)
+
     def fetchone(self) -> tuple[Any, ...] | None:
         return self._raw.fetchone()
 
@@ -157,7 +162,7 @@ def explained(error: duckdb.Error) -> str:
     """DuckDB's words, and what to do."""
     if isinstance(error, duckdb.CatalogException):
         return f"{error}\n`lakeloop tables` lists what there is."
-    if isinstance(error, duckdb.IOException):
+    if isinstance(error, duckdb.IOException) or ".parquet'" in str(error):
         return f"{error}\nA file of the lake is damaged or gone: `lakeloop checks` says which."
     return str(error)
 

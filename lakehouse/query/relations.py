@@ -18,7 +18,6 @@ SQL = Path(__file__).parent.parent / "sql"
 SCHEMAS = {
     "staging": "main",
     "marts": "main",
-    "rubrics": "rubrics",
     "filters": "filters",
     "radar": "radar",
     "checks": "checks",
@@ -47,7 +46,7 @@ class Relation:
 def relations() -> tuple[Relation, ...]:
     """Every relation above the bronze tables, each after the ones it reads."""
     found = {
-        f"{schema}.{path.stem}": path.read_text()
+        f"{schema}.{path.stem}": _definition(part, path.read_text())
         for part, schema in SCHEMAS.items()
         for path in sorted((SQL / part).glob("*.sql"))
     }
@@ -90,6 +89,38 @@ def behind(names: Iterable[str]) -> tuple[list[Relation], set[str]]:
             pending += _by_name()[name].reads if name in _by_name() else ()
     tables = {name.removeprefix("bronze.") for name in wanted if name.startswith("bronze.")}
     return [known for known in relations() if known.name in wanted], tables & TABLES.keys()
+
+
+def step(sql: str, source: str) -> str:
+    """What a filter's SQL makes of the relation `source`: its rows, with the filter's reasons against them.
+
+    The SQL reads `before`, which is `source` without the shaped reward: a filter goes by the outcome. It names the
+    episodes it leaves out, each with its reason; where one was left out before, the new reason holds.
+    """
+    return f"""with before as (
+    select * exclude (reward) from {source}
+),
+
+left_out as (
+    select episode_id, min(reason) as reason
+    from (
+{sql.rstrip().rstrip(";")}
+    )
+    group by episode_id
+)
+
+select
+    source.* replace (coalesce(left_out.reason, source.reason) as reason)
+from {source} as source
+left join left_out using (episode_id)"""  # noqa: S608 - SQL made of SQL
+
+
+def _definition(part: str, sql: str) -> str:
+    """A file's relation. One that is a step of selections, alone: what it makes of every episode in question."""
+    if part != "filters" or "keeps" not in header(sql):
+        return sql
+    comment = itertools.takewhile(lambda line: line.startswith("--"), sql.splitlines())
+    return "\n".join([*comment, f"select *, reason is null as keep from ({step(sql, 'filters.eligible')})"])
 
 
 def header(sql: str) -> dict[str, str]:

@@ -4,26 +4,25 @@ Inputs are pinned to Delta versions and rows are digested, so building the same 
 """
 
 import hashlib
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from lakehouse import store
-from lakehouse.query import Connection, connect, relations
+from lakehouse.query import Connection, connect
 from lakehouse.records import TrainingSet, digest, dumps, now
 from lakehouse.schema import TABLES
+from lakehouse.selection import credit, filters
 from lakehouse.selection import rows as trees
-from lakehouse.selection.ledger import Ledger
+from lakehouse.selection.filters import Filter, Setting
+from lakehouse.selection.ledger import Ledger, ledger
 from lakehouse.write import Writer
-
-STD_EPSILON = 1e-4  # keeps the advantage of nearly constant groups finite
-INPUTS = ("problems", "episodes", "calls", "rewards", "model_versions")
 
 
 class Selection(BaseModel):
@@ -33,23 +32,30 @@ class Selection(BaseModel):
 
     objective: Literal["sft", "grpo"]
     rubrics: list[Annotated[str, StringConstraints(pattern=r"^[a-z_]+@\d+$")]] = Field(min_length=1)
-    filter: str  # a file of sql/filters with the columns keep and reason
+    filter: str = Field(min_length=1)  # names of filters, such as grpo+dedup+short
+    settings: dict[str, Setting] = {}  # of these filters, where not their defaults
     run_ids: list[str] = []  # empty: every run
     model_name: str | None = None  # only this model's episodes: token ids mean nothing to another tokenizer; None: all
     policy_version: int = 0  # the version training starts from
     max_staleness: int = Field(default=2, ge=0)  # in versions, of the oldest token of an episode
     max_tokens_per_row: int = Field(default=2048, ge=2)  # longer rows are dropped
+    credit: Literal["outcome", "steps"] = "outcome"  # whole episodes, or call by call over the call tree
+    discount: float = Field(default=1.0, gt=0, le=1)  # of a call's reward per call before it; for steps
 
-
-class UnknownFilter(LookupError):
-    """No filter has this name, or it is only a step of others."""
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.credit == "outcome" and self.discount != 1:
+            raise ValueError("discount is of credit=steps: with credit=outcome every token has its episode's advantage")
+        if self.credit == "steps" and self.objective != "grpo":
+            raise ValueError("credit=steps is for objective=grpo: demonstrations have no advantage")
+        return self
 
 
 class NothingTrainable(RuntimeError):
     """No episode may or can be trained on. `reasons` counts episodes by why."""
 
-    def __init__(self, selection: Selection, reasons: dict[str, int]) -> None:
-        self.reasons = reasons
+    def __init__(self, selection: Selection, reasons: Mapping[str, int]) -> None:
+        self.reasons = dict(reasons)
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "no episode in these runs"
         super().__init__(
             f"nothing to train on with filter {selection.filter!r}: {why}. Collect more, or change the selection"
@@ -74,119 +80,142 @@ class Selected:
 def select(lake: str | None, selection: Selection) -> Selected:
     """Materialise a training set. The same selection over the same data again returns the set that is there.
 
-    NothingTrainable if no row is left, LedgerGap if a token is unaccounted for.
+    NothingTrainable if no row is left, LedgerGap if a token is unaccounted for, UnknownFilter, InvalidFilter.
     """
     where = store.location(lake)
-    pinned = {name: version for name, version in store.versions(where).items() if name in INPUTS}
+    steps = filters.chosen(selection.filter)
+    settings = filters.settled(steps, selection.settings)
+    pinned = store.versions(where)
     with connect(where, pinned=pinned) as connection:
-        episodes = _filtered(connection, selection)
+        episodes = decided(connection, selection, steps, settings)
         calls = _calls(connection, episodes)
-    built = trees.build(calls, max_tokens=selection.max_tokens_per_row)
+        advantage = (
+            credit.by_call(connection, episodes, calls, selection.discount) if selection.credit == "steps" else None
+        )
+        inputs = {name: version for name, version in pinned.items() if name in connection.opened}
+    built = trees.build(calls, max_tokens=selection.max_tokens_per_row, advantage=advantage)
     table = _rows(episodes, calls, built)
     reasons = _reasons(episodes, calls, built)
-    ledger = _ledger(episodes, calls, built).closed()
+    closed = _ledger(episodes, calls, built).closed()
     if not table.num_rows:
         raise NothingTrainable(selection, reasons)
     rows_digest = _digest(table)
-    name = "ts-" + digest(dumps(selection.model_dump()), rows_digest)[:24]
+    whole = dumps({"asked": selection.model_dump(), "settings": settings, "filters": [_pinned(one) for one in steps]})
+    name = "ts-" + digest(whole, rows_digest)[:24]
+    trained = episodes.filter(pl.col("episode_id").is_in(pc.unique(table["episode_id"]).to_pylist()))
     record = TrainingSet(
         training_set_id=name,
         objective=selection.objective,
         rubrics=selection.rubrics,
         filter=selection.filter,
-        table_versions=dumps(pinned),
+        table_versions=dumps(inputs),
         policy_version=selection.policy_version,
         n_rows=table.num_rows,
-        n_episodes=pc.count_distinct(table["episode_id"]).as_py(),
-        n_trained_tokens=ledger.trained,
-        ledger=ledger.json(),
+        n_episodes=trained.height,
+        n_trained_tokens=closed.trained,
+        ledger=closed.json(),
         digest=rows_digest,
         created_at=now(),
+        selection=whole,
+        licences=sorted(set(trained["licences"].explode().drop_nulls())),
+        allowed_uses=_by_all(trained, "allowed_uses"),
     )
     writer = Writer(where)
     writer.append_arrow("training_rows", _named(table, name), transaction=name)
     writer.append("training_sets", [record], transaction=name)
-    return Selected(name, record.n_rows, record.n_episodes, ledger.trained, reasons, ledger)
+    return Selected(name, record.n_rows, record.n_episodes, closed.trained, reasons, closed)
 
 
-def _filtered(connection: Connection, selection: Selection) -> pl.DataFrame:
-    """Every episode in question with keep, reason and advantage, in the order rows will have."""
-    source = _filter(selection.filter)
-    for name, value in {
+def decided(
+    connection: Connection, selection: Selection, steps: list[Filter], settings: Mapping[str, Setting]
+) -> pl.DataFrame:
+    """Every episode in question with keep, reason and the advantage of its outcome, in the order rows will have.
+
+    Also position (its row number), run_id, model_name, model_version, group_id, problem_id, problem_edition, problem_kind,
+    source, licences, allowed_uses, rubric, outcome, reward, n_completion_tokens, n_prompt_tokens and duration_s.
+    """
+    variables = settings | {
         "run_ids": selection.run_ids or None,
         "model_name": selection.model_name,
         "rubrics": selection.rubrics,
         "policy_version": selection.policy_version,
         "max_staleness": selection.max_staleness,
-    }.items():
-        connection.execute(f"set variable {name} = {_literal(value)}")
+    }
+    table = filters.apply(connection, steps, variables)
     episodes = connection.sql(
         f"""
-        select episode_id, group_id, problem_kind, keep, reason, outcome, reward, n_completion_tokens
-        from {source}
+        select
+            episode_id, run_id, model_name, model_version, group_id, problem_id, problem_edition, problem_kind, source,
+            licences, allowed_uses, rubric, reason is null as keep, reason, outcome, reward, n_completion_tokens,
+            n_prompt_tokens, duration_s
+        from {table}
         order by group_id, sample_index, episode_id
-        """  # noqa: S608 - the name of one of our own files
+        """  # noqa: S608 - a name of our own
     ).pl()
-    return episodes.with_columns(advantage=_advantage(selection.objective))
+    advantage = pl.lit(1.0) if selection.objective == "sft" else credit.outcome_advantages()
+    return episodes.with_columns(advantage=advantage).with_row_index("position")
 
 
-def _filter(name: str) -> str:
-    """The filter's qualified name, if its file says what it keeps."""
-    usable = [known.name for known in relations() if known.name.startswith("filters.") and "keeps" in known.header]
-    if f"filters.{name}" not in usable:
-        there = ", ".join(known.removeprefix("filters.") for known in usable)
-        raise UnknownFilter(f"no filter {name!r} in lakehouse/sql/filters with a line `-- keeps:`; there are {there}")
-    return f"filters.{name}"
+def _by_all(episodes: pl.DataFrame, column: str) -> list[str]:
+    """The values that are in every episode's list."""
+    counted = episodes.select("episode_id", value=column).explode("value").unique().group_by("value").len()
+    return counted.filter(pl.col("len") == episodes.height)["value"].sort().to_list()
 
 
-def _advantage(objective: str) -> pl.Expr:
-    """SFT: 1. GRPO (arXiv 2402.03300): (reward - mean) / (std + 1e-4), sample std, over the group's scored episodes."""
-    if objective == "sft":
-        return pl.lit(1.0)
-    reward = pl.col("reward")  # NULL where not scored: polars leaves NULLs out of mean and std
-    return (reward - reward.mean().over("group_id")) / (reward.std(ddof=1).over("group_id") + STD_EPSILON)
+def _pinned(one: Filter) -> dict[str, str]:
+    return {"name": one.name, "digest": digest(one.sql)[:16], "sql": one.sql}
 
 
 def _calls(connection: Connection, episodes: pl.DataFrame) -> pa.Table:
     """The calls of kept episodes in row order, with `position` of the episode in `episodes` and `parent` row number."""
-    kept = episodes.with_row_index("position").filter("keep").select("episode_id", "position").to_arrow()
-    connection.register("kept", kept)
+    connection.register("kept", episodes.filter("keep").select("episode_id", "position").to_arrow())
     calls = connection.sql(
         """
-        select position, calls.episode_id, call_id, parent_call_id, status,
-            prompt_token_ids, completion_token_ids, logprobs, weight_versions
+        select position, calls.episode_id, call_id, call_index, parent_call_id, status,
+            prompt_token_ids, completion_token_ids, logprobs, weight_versions, redacted
         from calls
         inner join kept using (episode_id)
         order by position, call_index
         """
     ).to_arrow_table()
-    key = pc.binary_join_element_wise(calls["episode_id"], calls["call_id"], " ")
-    wanted = pc.binary_join_element_wise(calls["episode_id"], calls["parent_call_id"], " ")  # NULL for roots
-    parent = pc.if_else(pc.is_valid(wanted), pc.index_in(wanted, value_set=key.combine_chunks()), None)
-    lost = calls.filter(pc.and_(pc.is_valid(wanted), pc.is_null(parent)))
+    parent = credit.parents(calls)
+    lost = calls.filter(pc.and_(pc.is_valid(calls["parent_call_id"]), pc.is_null(parent)))
     if lost.num_rows:
         raise trees.BrokenCallTree(
             f"call {lost['call_id'][0].as_py()!r} names parent {lost['parent_call_id'][0].as_py()!r}, "
             "which its episode does not have"
         )
-    return calls.append_column("parent", parent.cast(pa.int64()))
+    return calls.append_column("parent", parent)
 
 
 def _rows(episodes: pl.DataFrame, calls: pa.Table, built: trees.Rows) -> pa.Table:
     """The training rows without their set's name."""
     position = calls["position"].take(pa.array(built.leaf, pa.int64()))
     about = episodes.select("episode_id", "group_id", "problem_kind", "reward", "advantage").to_arrow().take(position)
-    columns = {
+    spec = TABLES["training_rows"].arrow
+    columns: dict[str, Any] = {
         "row_index": pa.array(np.arange(len(built.leaf))),
         "input_ids": built.input_ids,
         "loss_mask": built.loss_mask,
         "logprobs": built.logprobs,
         "weight_versions": built.weight_versions,
-        "advantages": pa.nulls(len(built.leaf), TABLES["training_rows"].arrow.field("advantages").type),
+        "advantages": pa.nulls(len(built.leaf), spec.field("advantages").type),
     }
-    fields = [f for f in TABLES["training_rows"].arrow if f.name != "training_set_id"]
+    if built.advantages is not None:  # the row's own is then the mean over its trained tokens
+        columns["advantages"] = built.advantages
+        columns["advantage"] = pa.array(_means(built.advantages, built.loss_mask))
+    fields = [f for f in spec if f.name != "training_set_id"]
     data = [(columns[f.name] if f.name in columns else about[f.name]).cast(f.type) for f in fields]
     return pa.table(data, schema=pa.schema(fields)).combine_chunks()
+
+
+def _means(advantages: pa.ListArray, mask: pa.ListArray) -> np.ndarray:
+    """The mean advantage of each row's trained tokens; no row is without any."""
+    starts = advantages.offsets.to_numpy()[:-1]
+    if not len(starts):
+        return np.zeros(0)
+    sums = np.add.reduceat(advantages.values.to_numpy().astype(np.float64), starts)
+    return sums / np.add.reduceat(mask.values.to_numpy(), starts)
 
 
 def _named(table: pa.Table, training_set_id: str) -> pa.Table:
@@ -195,33 +224,47 @@ def _named(table: pa.Table, training_set_id: str) -> pa.Table:
 
 
 def _reasons(episodes: pl.DataFrame, calls: pa.Table, built: trees.Rows) -> dict[str, int]:
-    counts = Counter(episodes.filter(~pl.col("keep"))["reason"].to_list())
-    late = {
-        p
-        for p, what in zip(calls["position"].to_pylist(), built.disposition, strict=True)
-        if what == "dropped:too_long"
-    }
-    if late:
-        counts["too_long"] = len(late)
+    counts = dict(episodes.filter(~pl.col("keep"))["reason"].value_counts().iter_rows())
+    if late := len(np.unique(calls["position"].to_numpy()[built.disposition == "dropped:too_long"])):
+        counts["too_long"] = late
     return dict(sorted(counts.items()))
 
 
 def _ledger(episodes: pl.DataFrame, calls: pa.Table, built: trees.Rows) -> Ledger:
-    lengths = pc.fill_null(pc.list_value_length(calls["completion_token_ids"]), 0).to_pylist()
-    masked: Counter[str] = Counter()
-    dropped: Counter[str] = Counter()
-    for what, n in zip(built.disposition, lengths, strict=True):
-        kind, _, reason = what.partition(":")
-        if kind != "trained":
-            (masked if kind == "masked" else dropped)[reason] += n
-    for row in episodes.filter(~pl.col("keep")).group_by("reason").agg(pl.col("n_completion_tokens").sum()).to_dicts():
-        dropped[row["reason"]] += row["n_completion_tokens"]
-    return Ledger(
-        sampled=int(episodes["n_completion_tokens"].sum()),
-        trained=int(pc.sum(built.loss_mask.flatten()).as_py() or 0),
-        masked=dict(sorted(masked.items())),
-        dropped=dict(sorted(dropped.items())),
+    """Sampled is what episodes say, trained what rows hold: what is in between is told by calls and filters."""
+    left_out = episodes.filter(~pl.col("keep")).select(
+        "position", fate=pl.lit("dropped"), reason="reason", tokens="n_completion_tokens"
     )
+    lengths = pc.fill_null(pc.list_value_length(calls["completion_token_ids"]), 0).to_numpy()
+    by_call = pl.DataFrame(
+        {
+            "position": calls["position"].to_numpy(),
+            "told": built.disposition.astype(object),
+            "tokens": lengths.astype(np.int64),
+            "redacted": built.redacted,
+        },
+        schema={"position": pl.UInt32, "told": pl.String, "tokens": pl.Int64, "redacted": pl.Int64},
+    )
+    trained = pl.col("told") == "trained"
+    lost = by_call.filter(~trained).select(
+        "position",
+        fate=pl.col("told").str.split(":").list.first(),
+        reason=pl.col("told").str.split(":").list.last(),
+        tokens="tokens",
+    )
+    redacted = by_call.filter(trained).select(
+        "position", fate=pl.lit("masked"), reason=pl.lit("redacted"), tokens="redacted"
+    )
+    starts = built.loss_mask.offsets.to_numpy()[:-1]
+    in_rows = pl.DataFrame(
+        {
+            "position": calls["position"].to_numpy()[built.leaf],
+            "tokens": np.add.reduceat(built.loss_mask.values.to_numpy(), starts) if len(starts) else [],
+        },
+        schema={"position": pl.UInt32, "tokens": pl.Int64},
+    ).select("position", fate=pl.lit("trained"), reason=pl.lit(None, pl.String), tokens="tokens")
+    parts = [one.cast({"position": pl.UInt32, "tokens": pl.Int64}) for one in (left_out, lost, redacted, in_rows)]
+    return ledger(episodes.drop("position"), pl.concat(parts))
 
 
 def _digest(table: pa.Table) -> str:
@@ -240,14 +283,3 @@ def _digest(table: pa.Table) -> str:
         else:
             total.update(column.to_numpy(zero_copy_only=False).tobytes())
     return total.hexdigest()
-
-
-def _literal(value: list[str] | str | int | None) -> str:
-    """A value as SQL text: SET VARIABLE takes no parameters."""
-    if value is None:
-        return "null"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    return "[" + ", ".join(map(_literal, value)) + "]"

@@ -8,6 +8,7 @@ select
         when split <> 'train' or purpose like 'eval%' then 'eval_split'
         when allowed_uses is null then 'unknown_problem'
         when not list_contains(allowed_uses, 'training') then 'licence'
+        when consent not in ('given', 'not_needed') then 'consent'
         when not gates_passed then 'gates_failed'
         when status not in ('ok', 'truncated', 'model_error') then 'not_trainable'
         when reward_status is null then 'unlabelled'

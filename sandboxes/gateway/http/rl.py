@@ -17,6 +17,7 @@ from sandboxes.gateway.http.endpoints import Endpoint, Handler, Key
 from sandboxes.gateway.sessions import export
 from sandboxes.gateway.sessions.budget import Limits
 from sandboxes.gateway.sessions.journal import Journal
+from sandboxes.gateway.sessions.lines import links
 from sandboxes.gateway.sessions.report import report
 from sandboxes.gateway.sessions.schema import RewardRow
 from sandboxes.gateway.sessions.sessions import Session, Sessions
@@ -227,8 +228,11 @@ class RL:
         session = await self._sessions.by_id(request.path_params["session_id"])
         if session.state != "open":
             await self._sessions.settle(session)
+        continues = links([call for call in session.calls if call.answered])
         rows = [
-            call.row(session.session_id, masked=session.masked) for call in session.calls if call.answer is not None
+            call.row(session.session_id, masked=session.masked, continues=continues.get(call.intent.call_id))
+            for call in session.calls
+            if call.answer is not None
         ]
         return JSONResponse({"calls": rows})
 

@@ -108,8 +108,11 @@ class Recorded:
         assert self.answer is not None
         return self.intent.prompt_token_ids + self.answer.completion_token_ids
 
-    def row(self, session_id: str, *, masked: str | None) -> dict[str, Any]:
-        """The fields of `lakehouse.records.Call`, without the two ids that only the caller knows."""
+    def row(self, session_id: str, *, masked: str | None, continues: str | None) -> dict[str, Any]:
+        """The fields of `lakehouse.records.Call`, without the two ids that only the caller knows.
+
+        `continues` is what its line goes on from, see `lines.links`.
+        """
         intent, answer = self.intent, self.answer
         assert answer is not None
         return {
@@ -117,6 +120,7 @@ class Recorded:
             "session_id": session_id,
             "call_index": intent.call_index,
             "parent_call_id": intent.parent_call_id,
+            "continues_call_id": continues,
             "segment": intent.segment,
             "fork_reason": intent.fork_reason,
             "prompt_token_ids": intent.prompt_token_ids,

@@ -1,0 +1,5 @@
+-- keeps: what a policy sampled, no demonstrations
+-- inputs: before
+select episode_id, 'not_policy' as reason
+from before
+where mode <> 'policy'

@@ -1,0 +1,5 @@
+-- keeps: episodes that solved their problem
+-- inputs: before
+select episode_id, 'not_solved' as reason
+from before
+where reason is null and outcome < 1
