@@ -27,14 +27,14 @@ class Files:
 
     def __init__(self, lake: str, delta: DeltaTable) -> None:
         self._root = Path(unquote(urlsplit(delta.table_uri).path)) if store.is_folder(lake) else None
-        self._fs: pyarrow.fs.FileSystem = (
+        self.filesystem: pyarrow.fs.FileSystem = (
             pyarrow.fs.SubTreeFileSystem(str(self._root), pyarrow.fs.LocalFileSystem())
             if self._root
             else pyarrow.fs.PyFileSystem(DeltaStorageHandler.from_table(delta._table))
         )
 
     def all(self) -> Iterator[str]:
-        for info in self._fs.get_file_info(pyarrow.fs.FileSelector("", recursive=True)):
+        for info in self.filesystem.get_file_info(pyarrow.fs.FileSelector("", recursive=True)):
             if info.type == pyarrow.fs.FileType.File:
                 yield info.path.lstrip("/")
 
@@ -49,17 +49,17 @@ class Files:
         """Whether a writer may be about to commit this file, which no commit names. In a folder the table's lock rules it out."""
         if self._root is not None:
             return False
-        written = self._fs.get_file_info(path).mtime
+        written = self.filesystem.get_file_info(path).mtime
         return written is None or now() - written < timedelta(seconds=IN_FLIGHT_S)
 
     def read(self, path: str) -> bytes:
-        with self._fs.open_input_file(path) as file:
+        with self.filesystem.open_input_file(path) as file:
             return bytes(file.read())
 
     def columns(self, path: str, names: list[str]) -> pa.Table | None:
         """These columns of a Parquet file, as far as it has them; None where it cannot be read: a killed writer's."""
         try:
-            with self._fs.open_input_file(path) as file:
+            with self.filesystem.open_input_file(path) as file:
                 held = pq.ParquetFile(file)
                 return held.read(columns=[name for name in names if name in held.schema_arrow.names])
         except (pa.ArrowInvalid, OSError, EOFError):
@@ -68,7 +68,7 @@ class Files:
     def replace(self, path: str, content: bytes) -> None:
         """Other content under the same name, at once, with the time it had: Delta takes a commit's time from there."""
         if self._root is None:
-            with self._fs.open_output_stream(path) as file:
+            with self.filesystem.open_output_stream(path) as file:
                 file.write(content)
             return
         target = self._root / path
@@ -81,7 +81,7 @@ class Files:
     def delete(self, path: str) -> None:
         """Remove a file; one that is gone already is no error."""
         try:
-            self._fs.delete_file(path)
+            self.filesystem.delete_file(path)
         except FileNotFoundError:
             return
 
