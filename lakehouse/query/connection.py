@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from lakehouse import store
+from lakehouse.erased import check_pins
 from lakehouse.query import engine
 from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin
 from lakehouse.query.guard import admitted
@@ -134,6 +135,8 @@ class Connection:
             return _empty(table)
         if version is None and not self._written(table.name):
             return _empty(table)
+        if version is not None:
+            check_pins(self.lake, {table.name: version})
         where = store.uri(self.lake, table.name).replace("'", "''")
         pin = "" if version is None else f", version = {version}"
         columns = ", ".join(f"{shown(self._role, table, column)} as {column.name}" for column in table.arrow)
