@@ -2,107 +2,12 @@ import json
 
 import pytest
 
-from lakehouse.label import Labelled, UnknownRubric, current, label
+from lakehouse.label import Labelled, current, label
 from lakehouse.query import query
-
-WRONG = {"match": False, "accepted": ["Bank of the Andes of Peru", "28 July 1821"]}
-SCORED = {"resolved": False, "fail_to_pass": {"passed": 0, "total": 2}, "pass_to_pass": {"passed": 3, "total": 3}}
-
-
-def measured(*, resolved=False, repaired=0, kept=3):
-    return SCORED | {
-        "resolved": resolved,
-        "fail_to_pass": {"passed": repaired, "total": 2},
-        "pass_to_pass": {"passed": kept, "total": 3},
-    }
 
 
 def judged(lake):
     return query("select status, outcome, reward from latest_rewards order by episode_id", lake).rows()
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (measured(resolved=True, repaired=2), ("scored", 1.0, 1.0)),
-        (measured(), ("scored", 0.0, 0.0)),
-        (measured(repaired=1), ("scored", 0.0, 0.1)),
-        (measured(repaired=2, kept=2), ("scored", 0.0, 0.0)),
-        ({"resolved": False}, ("scored", 0.0, 0.0)),
-        (None, ("no_evidence", None, None)),
-    ],
-    ids=["resolved", "nothing repaired", "half repaired", "repaired but broke another", "no counts", "no evidence"],
-)
-def test_swe_given_evidence_expect_reward(lake, make, value, expected):
-    _land_swe(lake, make, tests=value)
-    label(lake, "swe@2")
-    assert judged(lake) == [expected]
-
-
-@pytest.mark.parametrize(
-    "tests, scan",
-    [
-        ({"canaries": {"planted": 3, "unmasked": ["t::a"]}}, {}),
-        ({"agrees": False}, {}),
-        ({"again": {"same": False}}, {}),
-        ({}, {"runner": 1}),
-        ({}, {"chance": 2, "interpreter": 1}),
-    ],
-    ids=[
-        "a canary passed",
-        "exit status and report differ",
-        "a second run differs",
-        "a reference to the runner",
-        "interpreter",
-    ],
-)
-@pytest.mark.parametrize("value", [measured(resolved=True, repaired=2), measured(repaired=1)], ids=["all", "half"])
-def test_a_repair_that_is_not_honest_earns_nothing(lake, make, value, tests, scan):
-    _land_swe(lake, make, tests=value | tests, scan={"counts": scan, "findings": []})
-    label(lake, "swe@2")
-    assert judged(lake) == [("scored", 0.0, 0.0)]
-
-
-def test_clocks_and_chance_in_a_patch_cost_nothing(lake, make):
-    again = {"again": {"same": True}, "canaries": {"planted": 3, "unmasked": []}, "agrees": True}
-    _land_swe(lake, make, tests=measured(resolved=True) | again, scan={"counts": {"chance": 1}, "findings": []})
-    label(lake, "swe@2")
-    assert judged(lake) == [("scored", 1.0, 1.0)]
-
-
-def _land_swe(lake, make, **facts):
-    batch = make.batch(match=None, problem_kind="swe")
-    own = {"episode_id": batch.episodes[0].episode_id, "attempt_id": "a0"}
-    batch.evidence = [make.evidence(name, value, **own) for name, value in facts.items() if value is not None]
-    batch.land(lake)
-
-
-@pytest.mark.parametrize(
-    ("answer", "retrieval", "expected"),
-    [
-        ({"given": "x", "match": True}, None, ("scored", 1.0, 1.0)),
-        (WRONG | {"given": "Bank of the Andes"}, {"hit": True}, ("scored", 0.0, 0.1)),
-        (WRONG | {"given": "Bank of the Andes"}, {"hit": False}, ("scored", 0.0, 0.0)),
-        (WRONG | {"given": "y"}, {"hit": True}, ("scored", 0.0, 0.0)),
-        (WRONG | {"given": "Bank of the Andes of Peru; Lima"}, {"hit": True}, ("scored", 0.0, 0.0)),
-        (WRONG | {"given": "28 July"}, {"hit": True}, ("scored", 0.0, 0.0)),
-        ({"given": "y", "match": False}, {"hit": True}, ("scored", 0.0, 0.0)),
-        ({"given": None, "match": False}, {"hit": True}, ("scored", 0.0, 0.0)),
-        (None, {"hit": True}, ("no_evidence", None, None)),
-    ],
-    ids=[
-        *("match", "nearly right and found", "nearly right", "found", "found, a list", "found, half a date"),
-        *("found, no accepted forms kept", "no answer", "no evidence"),
-    ],
-)
-def test_search_given_evidence_expect_reward(lake, make, answer, retrieval, expected):
-    batch = make.batch(match=None)
-    own = {"episode_id": batch.episodes[0].episode_id, "attempt_id": "a0"}
-    facts = {"answer": answer, "retrieval": retrieval}
-    batch.evidence = [make.evidence(name, value, **own) for name, value in facts.items() if value is not None]
-    batch.land(lake)
-    label(lake, "search@2")
-    assert judged(lake) == [expected]
 
 
 @pytest.mark.parametrize("status", ["infra_error", "env_error", "agent_error", "timeout", "cancelled"])
@@ -138,9 +43,3 @@ def test_components_tell_what_was_measured(lake, make):
     label(lake, "search@2")
     (components,) = query("select components from latest_rewards", lake)["components"]
     assert json.loads(components) == {"matched": True, "given": True, "near": True, "hit": False}
-
-
-@pytest.mark.parametrize("name", ["nope@1", "swe@99", "swe"])
-def test_an_unknown_rubric_is_refused_with_what_there_is(lake, name):
-    with pytest.raises(UnknownRubric, match="swe"):
-        label(lake, name)

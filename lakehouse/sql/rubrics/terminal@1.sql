@@ -1,9 +1,10 @@
 -- name: terminal
 -- version: 1
+-- kinds: terminal
 -- grain: one row per terminal episode
 -- inputs: episodes, evidence "verifier"
 -- outcome: 1 where the tests' reward is at least 1, else 0
--- reward 0: tests that did not end, or said nothing; they did both with the oracle's work, so it is the agent's doing
+-- note: tests that did not end, or said nothing, give 0; they did both with the oracle's work, so it is the agent's doing
 -- reward: as the tests gave it
 with verdicts as (
     select

@@ -1,5 +1,6 @@
 -- name: search
 -- version: 2
+-- kinds: search
 -- grain: one row per search episode
 -- inputs: episodes, evidence "answer" and "retrieval"
 -- outcome: 1 where the given answer matches an accepted one, else 0

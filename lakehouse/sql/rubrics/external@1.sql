@@ -1,5 +1,6 @@
 -- name: external
 -- version: 1
+-- kinds: external
 -- grain: one row per episode of an application outside
 -- inputs: episodes, evidence "rewards"
 -- outcome: 1 where the reward is at least 1, else 0

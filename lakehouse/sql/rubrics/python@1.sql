@@ -1,5 +1,6 @@
 -- name: python
 -- version: 1
+-- kinds: python
 -- grain: one row per python episode
 -- inputs: episodes, evidence "answer" and "python"
 -- outcome: 1 where the given number is the right one, else 0
