@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterP
 from deltalake.exceptions import CommitFailedError
 
 from lakehouse import store
+from lakehouse.erased import erased_among
 from lakehouse.invariants import InvalidRecord, check, refuse
 from lakehouse.records import Action, Call, Episode, Evidence, Problem, Record, now
 from lakehouse.schema import TABLES
@@ -42,7 +43,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class Landed:
-    """`episodes` landed now; `skipped` are the ids that had landed before."""
+    """`episodes` landed now; `skipped` are the ids that had landed before, or were erased since."""
 
     episodes: int
     skipped: list[str]
@@ -174,7 +175,9 @@ class Writer:
     def _land(self, delta: DeltaTable, parents: pa.Table, children: dict[str, pa.Table]) -> Landed:
         runs = pc.unique(parents["run_id"]).to_pylist()
         there = store.read(self.lake, delta, ["episode_id"], [("run_id", "in", runs)]) if runs else parents.slice(0, 0)
-        old = pc.is_in(parents["episode_id"], value_set=there["episode_id"].combine_chunks())
+        erased = pa.array(sorted(erased_among(self.lake, parents["episode_id"].to_pylist())), pa.string())
+        landed = pa.chunked_array([*there["episode_id"].chunks, erased], pa.string())
+        old = pc.is_in(parents["episode_id"], value_set=landed.combine_chunks())
         fresh = parents.filter(pc.invert(old))
         skipped = parents.filter(old)["episode_id"].to_pylist()
         if not fresh.num_rows:
