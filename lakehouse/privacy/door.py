@@ -1,9 +1,25 @@
-"""The door of the lake: what an episode holds is looked through before the first durable write, and fails closed."""
+"""The door of the lake: what an episode holds is looked through before the first durable write, and fails closed.
 
+Per source (`policies`) what is found is replaced (`mask`), or the episode is refused without its content (`quarantine`), or
+nobody looks (`allow`). Token ids can be looked through only with the model's tokenizer (`pieces`): an episode to be masked
+whose tokenizer is not known is refused.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
 
-from lakehouse.records import Action, Call, Episode, Evidence, Quarantined, Redaction
+from lakehouse.privacy import detect, policies
+from lakehouse.privacy.masking import Counts, Finder, Rows, Search
+from lakehouse.privacy.pieces import pieces_of
+from lakehouse.privacy.policies import Policy
+from lakehouse.records import Action, Call, Episode, Evidence, Quarantined, Redaction, digest, dumps, now
+
+Child = TypeVar("Child", Call, Action, Evidence)
+NO_TOKENIZER = "its token ids cannot be looked through"  # how the rule of such a refusal begins
+_REMEMBERED = 4096  # texts: those of a batch's episodes are partly the same
 
 
 @dataclass(frozen=True)
@@ -16,7 +32,7 @@ class Admitted:
     evidence: Sequence[Evidence]
     redactions: Sequence[Redaction] = ()  # what was replaced, without the thing itself
     quarantine: Sequence[Quarantined] = ()  # one row per refused episode, without its content
-    refused: Sequence[str] = field(default=())  # episode ids that are in none of the above but `quarantine`
+    refused: Sequence[str] = ()  # episode ids that are in none of the above but `quarantine`
 
 
 def admit(
@@ -27,5 +43,107 @@ def admit(
     *,
     lake: str,
 ) -> Admitted:
-    """The batch as it may be written to `lake`."""
-    return Admitted(episodes, calls, actions, evidence)
+    """The batch as it may be written to `lake`. DetectorsMissing where they cannot run: then nothing may be written."""
+    asked = policies.of_episodes(lake, episodes)
+    if all(policy == "allow" for policy in asked.values()):
+        return Admitted(episodes, calls, actions, evidence)
+    called, acted, measured = _by_attempt(calls), _by_attempt(actions), _by_attempt(evidence)
+    found: Finder = lru_cache(_REMEMBERED)(detect.found)
+    batch = _Batch()
+    for episode in episodes:
+        key = (episode.episode_id, episode.attempt_id)
+        rows = Rows(episode, called.pop(key, []), acted.pop(key, []), measured.pop(key, []))
+        batch.add(rows, asked[episode.episode_id], found)
+    if called or acted or measured:
+        raise ValueError(
+            f"{len(called) + len(acted) + len(measured)} attempts have rows and no episode in the batch, so nobody can say "
+            "what may be kept of them; nothing was written"
+        )
+    return batch.admitted()
+
+
+class _Batch:
+    def __init__(self) -> None:
+        self.episodes: list[Episode] = []
+        self.calls: list[Call] = []
+        self.actions: list[Action] = []
+        self.evidence: list[Evidence] = []
+        self.redactions: list[Redaction] = []
+        self.quarantine: list[Quarantined] = []
+
+    def add(self, rows: Rows, policy: Policy, found: Finder) -> None:
+        if policy == "allow":
+            self._keep(rows)
+            return
+        pieces = pieces_of(rows.episode.model_name)
+        if pieces is None and rows.has_ids:
+            self._refuse(
+                rows,
+                f"{NO_TOKENIZER}: no tokenizer.json of model {rows.episode.model_name!r} is known; "
+                "land it where LAKELOOP_MODEL is the model's folder",
+            )
+            return
+        search = Search(rows, pieces, found)
+        if policy == "mask":
+            kept, counts = search.replaced()
+            self._keep(kept)
+            self._note(rows.episode, counts)
+        elif search.values:
+            kinds = Counter(search.values.values())
+            told = ", ".join(f"{name} ({count})" for name, count in sorted(kinds.items()))
+            self._refuse(rows, f"its source is quarantined where secrets or personal data are found: {told}")
+        else:
+            self._keep(rows)
+
+    def admitted(self) -> Admitted:
+        refused = [row.episode_id for row in self.quarantine if row.episode_id]
+        return Admitted(
+            self.episodes, self.calls, self.actions, self.evidence, self.redactions, self.quarantine, refused
+        )
+
+    def _keep(self, rows: Rows) -> None:
+        self.episodes.append(rows.episode)
+        self.calls += rows.calls
+        self.actions += rows.actions
+        self.evidence += rows.evidence
+
+    def _note(self, episode: Episode, counts: Counts) -> None:
+        self.redactions += [
+            Redaction(
+                episode_id=episode.episode_id,
+                attempt_id=episode.attempt_id,
+                place=place,
+                detector=detector,
+                count=count,
+                created_at=now(),
+            )
+            for place, detectors in counts.items()
+            for detector, count in detectors.items()
+        ]
+
+    def _refuse(self, rows: Rows, rule: str) -> None:
+        episode = rows.episode
+        # Without when it was measured: what is read again from the gateway is the same episode.
+        facts = (fact.model_dump_json(exclude={"created_at"}) for fact in rows.evidence)
+        content = digest(*(row.model_dump_json() for row in (episode, *rows.calls, *rows.actions)), *facts)
+        key = dumps({"episode_id": episode.episode_id, "attempt_id": episode.attempt_id})
+        self.quarantine.append(
+            Quarantined(
+                quarantine_id="qu-" + digest("episodes", key, content)[:24],
+                table_name="episodes",
+                episode_id=episode.episode_id,
+                attempt_id=episode.attempt_id,
+                row_key=key,
+                rule=rule,
+                payload=None,
+                payload_digest=content,
+                quarantined_at=now(),
+            )
+        )
+
+
+def _by_attempt(rows: Sequence[Child]) -> dict[tuple[str, str], list[Child]]:
+    found: dict[tuple[str, str], list[Child]] = defaultdict(list)
+    for row in rows:
+        found[row.episode_id, row.attempt_id].append(row)
+    return found
