@@ -1,21 +1,34 @@
 """Label: evidence becomes rewards."""
 
+from typing import Annotated, Any
+
 from prefect import flow
 from prefect.artifacts import create_table_artifact
+from pydantic import Field
 
-from tasks.label import current_rubrics, judge
+from tasks.label import MAX_UNJUDGED, apply, checked, current_rubrics
 
 
 @flow(name="label", log_prints=True)
-def label(rubrics: list[str] | None = None, run_ids: list[str] | None = None) -> None:
+def label(
+    rubrics: list[str] | None = None,
+    run_ids: list[str] | None = None,
+    where: str = "true",
+    max_unjudged: Annotated[float, Field(ge=0, le=1)] = MAX_UNJUDGED,
+) -> list[dict[str, Any]]:
     """Judge episodes by SQL rubrics. Idempotent: only judgements that changed are appended.
 
     Args:
-        rubrics: Rubrics with their versions. Default: the current one of every kind of problem.
+        rubrics: Rubrics with their versions, such as swe@2, or with parameters, such as judge@1:pass=0.8. Default: the
+            newest one of every kind of problem.
         run_ids: Runs to judge. Default: all.
+        where: Which of their episodes: SQL over the columns of `episodes`.
+        max_unjudged: Share of the episodes that may stay without a reward though they ended by the policy's own doing.
+            Where it is more, what should have measured them has failed: the run fails and writes nothing.
     """
     table = []
-    for rubric in rubrics or current_rubrics():
-        found = judge(rubric, run_ids or [])
-        table.append({"rubric": rubric, **vars(found)})
+    for rubric in checked(rubrics or current_rubrics()):
+        found = apply(rubric, run_ids or [], where, max_unjudged)
+        table.append({"rubric": rubric, **found.model_dump()})
     create_table_artifact(key="rewards", table=table, description="Judgements by rubric")
+    return table

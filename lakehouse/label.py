@@ -40,7 +40,14 @@ class Labelled(Record):
     missing: int = 0  # episodes of the rubric's kinds that it gave no row
 
 
-def label(lake: str | None, rubric: str, *, where: str = "true", max_unjudged: float = MAX_UNJUDGED) -> Labelled:
+def label(
+    lake: str | None,
+    rubric: str,
+    *,
+    where: str = "true",
+    max_unjudged: float = MAX_UNJUDGED,
+    actor: str | None = None,
+) -> Labelled:
     """Judge episodes with a rubric such as "swe@2" or "swe@3:partial=0.5". `where` is SQL over the columns of `episodes`.
 
     Idempotent: only judgements that differ from the newest one are appended. UnknownRubric if there is no such version;
@@ -57,7 +64,7 @@ def label(lake: str | None, rubric: str, *, where: str = "true", max_unjudged: f
         raise CoverageError(wanted.title, found, max_unjudged)
     if news.num_rows:
         Writer(lake).append_arrow("rewards", _rewards(news, wanted, now()))
-        note(lake, "label", wanted.title, {"where": where, "written": news.num_rows})
+        note(lake, "label", wanted.title, {"where": where, "written": news.num_rows}, actor)
     return Labelled(
         scored=found.scored,
         no_evidence=found.no_evidence,

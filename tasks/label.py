@@ -5,21 +5,37 @@ from collections.abc import Iterable, Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from lakehouse.label import Labelled, current, label
+from lakehouse.label import MAX_UNJUDGED, Labelled, current, label
+from lakehouse.rubrics import asked
 from sandboxes.problems.kinds import KINDS
+from tasks.acting import actor
+
+__all__ = ["MAX_UNJUDGED", "apply", "checked", "current_rubrics", "selected"]
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2, task_run_name="judge {rubric}")
-def judge(rubric: str, run_ids: Sequence[str]) -> Labelled:
-    """Judge the episodes of these runs (all runs when empty) of the rubric's kind of problem."""
-    where = f"run_id in ({', '.join(map(_quoted, run_ids))})" if run_ids else "true"
-    return label(None, rubric, where=where)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2, task_run_name="apply {rubric}")
+def apply(rubric: str, run_ids: Sequence[str], where: str = "true", max_unjudged: float = MAX_UNJUDGED) -> Labelled:
+    """Judge the episodes of these runs (all runs when empty) of the rubric's kinds of problem."""
+    return label(None, rubric, where=selected(run_ids, where), max_unjudged=max_unjudged, actor=actor())
+
+
+def selected(run_ids: Sequence[str], where: str) -> str:
+    """SQL over the columns of `episodes`: those of these runs (all runs when empty) for which `where` holds."""
+    runs = f"run_id in ({', '.join(map(_quoted, run_ids))})" if run_ids else "true"
+    return f"{runs} and (\n{where}\n)"
+
+
+def checked(rubrics: Sequence[str]) -> Sequence[str]:
+    """The rubrics as they are; UnknownRubric or RubricError before anything is judged."""
+    for rubric in rubrics:
+        asked(rubric)
+    return rubrics
+
+
+def current_rubrics(names: Iterable[str] = tuple(KINDS)) -> list[str]:
+    """The newest rubric of each kind of problem, or of the kinds of such sets as search/debian."""
+    return [current(kind) for kind in sorted({name.partition("/")[0] for name in names})]
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def current_rubrics(names: Iterable[str] = tuple(KINDS)) -> list[str]:
-    """The rubric of each kind of problem, or of the kinds of such sets as search/debian, in the version its file has now."""
-    return [current(kind) for kind in sorted({name.partition("/")[0] for name in names})]

@@ -64,7 +64,8 @@ def options(words: list[str]) -> set[str] | None:
         return None
     if words[0] in FLOWS:
         flow = getattr(importlib.import_module(f"flows.{words[0]}"), words[0])
-        return {"--help", *(f"--{name.replace('_', '-')}" for name in flow.parameters.model_dump()["properties"])}
+        names = [name.replace("_", "-") for name in flow.parameters.model_dump()["properties"]]
+        return {"--help", *(f"--{name}" for name in names), *(f"--{name.removesuffix('s')}" for name in names)}
     return {"--help", *(name for option in found.params for name in (*option.opts, *option.secondary_opts))}
 
 

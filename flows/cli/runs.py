@@ -126,7 +126,20 @@ def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
             help=((about.get("description") or "") + note).replace("%", "%%"),
             metavar=_metavar(about),
         )
+        if _is_list_of_text(name, about):
+            parser.add_argument(
+                f"--{name.removesuffix('s').replace('_', '-')}",
+                dest=f"each {name}",
+                action="append",
+                default=argparse.SUPPRESS,
+                help=f"One of --{name.replace('_', '-')}; may be repeated.",
+                metavar="VALUE",
+            )
     written = vars(parser.parse_args(arguments))
+    for name in [name for name in schema["properties"] if f"each {name}" in written]:
+        if name in written:
+            parser.error(f"--{name} and --{name.removesuffix('s')} together: write one of them")
+        written[name] = json.dumps(written.pop(f"each {name}"))
     given = {name: _value(name, text, parser) for name, text in written.items()}
     try:
         flow.validate_parameters(get_call_parameters(flow.fn, (), given))
@@ -140,6 +153,14 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
+
+
+def _is_list_of_text(name: str, about: dict[str, Any]) -> bool:
+    """Whether each value of a parameter can be an option of its own: `--run-id a --run-id b`."""
+    kinds = [about, *about.get("anyOf", [])]
+    return name.endswith("s") and any(
+        kind.get("type") == "array" and kind.get("items", {}).get("type") == "string" for kind in kinds
+    )
 
 
 def _metavar(about: dict[str, Any]) -> str:

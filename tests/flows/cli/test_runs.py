@@ -47,6 +47,10 @@ def test_values_are_json_where_they_look_like_it_and_null_is_none():
         "purpose": "a [b]",
     }
     assert parse(label, ["--run-ids", '["a", "b"]']) == {"run_ids": ["a", "b"]}
+    assert parse(label, ["--rubric", "swe@2", "--run-id", "[a", "--run-id", "b"]) == {
+        "rubrics": ["swe@2"],
+        "run_ids": ["[a", "b"],
+    }
     assert parse(train, []) == {}
 
 
@@ -61,6 +65,7 @@ def test_values_are_json_where_they_look_like_it_and_null_is_none():
         (["collect", "--samples", "many"], "samples: Input should be a valid integer"),
         (["collect", "--agent", "human"], "no agent is called 'human'; there are"),
         (["label", "--run-ids", "run-1"], "run_ids: Input should be a valid list"),
+        (["label", "--rubric", "swe@2", "--rubrics", "[]"], "write one of them"),
         (["release"], "the following arguments are required: --folder"),
         (["improve", "--rounds", "1", "2"], "unrecognized arguments: 2"),
         (["colect"], "No such command 'colect'"),
