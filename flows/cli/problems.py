@@ -69,7 +69,13 @@ def import_problems(
     uses: Annotated[
         str, typer.Option(help="Without training among them, nothing is trained on.")
     ] = "training,evaluation",
-    image: Annotated[str | None, typer.Option(help="Image of the boxes, for a form that needs one of its own.")] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            help="Image of the boxes, for a form that needs one of its own. With columns in it, such as "
+            "sweb.eval.x86_64.{instance_id}, each row has one, and without --repos its repository is that image's /testbed."
+        ),
+    ] = None,
     corpus: Annotated[
         str | None, typer.Option(help="What search-r1 rows search: a corpus by name, or a file of passages.")
     ] = None,

@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from sandboxes.backends import cgroup, images, piped, seccomp
@@ -44,7 +45,8 @@ class Bubblewrap:
 
     async def start(self, spec: BoxSpec) -> RunnerBox:
         """A box that answers, with the work tree in place. ImageMissing, Unfit where its image cannot be one."""
-        root = _root(spec.image or images.STANDARD.name)
+        root, env = _root(spec.image or images.STANDARD.name)
+        spec = replace(spec, env={**env, **spec.env})
         group = cgroup.create(self._groups, spec.limits)
         try:
             with seccomp.handed_over() as calls:
@@ -98,9 +100,12 @@ def _kill(process: Piped) -> None:
         process.kill()  # --die-with-parent takes the rest along
 
 
-def _root(name: str) -> Path:
-    """The folder of an image, one of ours or one by its path."""
-    return Path(in_folder(name).name) if name.startswith("/") else images.folder_of(name)
+def _root(name: str) -> tuple[Path, Mapping[str, str]]:
+    """The folder of an image, one of ours or one by its path, and the environment that its commands have."""
+    if not name.startswith("/"):
+        return images.folder_of(name), {}
+    image = in_folder(name)
+    return Path(image.name), image.env
 
 
 def _command(root: Path, spec: BoxSpec, calls: int) -> list[str]:

@@ -18,7 +18,7 @@ from docker.types import LogConfig, Mount, Ulimit
 from sandboxes.backends import images, seccomp
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, Limits, SandboxError
 from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, gateway_folder, runner_command
-from sandboxes.backends.foreign import MOUNT, PYTHON, Foreign, in_docker, must_have_shell
+from sandboxes.backends.foreign import MOUNT, PYTHON, Foreign, in_docker, must_have_shell, with_conda
 
 LABEL = "lakeloop.box"
 LEASE_LABEL = "lakeloop.lease_until"  # seconds since the epoch
@@ -92,11 +92,13 @@ class Docker:
 
     def _launch(self, name: str, spec: BoxSpec) -> tuple[str, socket.socket]:
         """Create, attach, start: (container id, its attached stream)."""
-        if name not in self._known:
+        first = name not in self._known
+        if first:
             ours = images.imported(self._client, name)
             self._known[name] = None if ours else in_docker(self._client, name)
+        foreign = self._known[name]
         options = _options(spec)
-        if self._known[name] is None:
+        if foreign is None:
             options["entrypoint"] = runner_command()
         else:
             options["entrypoint"] = [*PYTHON, *runner_command()[1:]]
@@ -106,6 +108,8 @@ class Docker:
             attached = self._client.api.attach_socket(container.id, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             stream = socket.socket(fileno=os.dup(attached.fileno()))
             attached._response.close()  # ours alone now: when it is closed, the box's stdin ends
+            if first and foreign is not None:
+                self._known[name] = with_conda(foreign, container)
             container.start()
         except BaseException:  # whatever happened, no container is left
             _remove(self._client, container.id)

@@ -9,19 +9,22 @@ import io
 import os
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import docker
 import docker.errors
+from docker.models.containers import Container
 
 from sandboxes.backends.base import Box, SandboxError
+from sandboxes.backends.client import BASE_ENV
 from sandboxes.backends.images import ImageMissing
 
 MOUNT = "/run/lakeloop"
 LIBRARIES = f"{MOUNT}/usr/lib/x86_64-linux-gnu"
 PYTHON = (f"{LIBRARIES}/ld-linux-x86-64.so.2", "--library-path", LIBRARIES, f"{MOUNT}/usr/bin/python3.11")
 ARCHITECTURE = "amd64"
+CONDA = "/opt/miniconda3/envs/testbed/bin"  # SWE-bench's images put it on PATH in a file that only login shells read
 OWN = ("dev", "home", "proc", "run", "sys", "testbed", "tmp")  # folders of `/` that are the box's, not the image's
 TREE_BYTES = 1 << 30
 
@@ -58,6 +61,19 @@ def in_docker(client: docker.DockerClient, name: str) -> Foreign:
     return Foreign(name, {key: value for key, _, value in pairs})
 
 
+def with_conda(image: Foreign, container: Container) -> Foreign:
+    """The image with SWE-bench's environment first on its PATH, where it has one. `container` is one made of it."""
+    try:
+        container.get_archive(f"{CONDA}/python")[0].close()
+    except docker.errors.NotFound:
+        return image
+    return _conda_first(image)
+
+
+def _conda_first(image: Foreign) -> Foreign:
+    return replace(image, env={**image.env, "PATH": f"{CONDA}:{image.env.get('PATH', BASE_ENV['PATH'])}"})
+
+
 def in_folder(path: str) -> Foreign:
     """A root file system unpacked on this machine, for bubblewrap. ImageMissing, or Unfit with what is wrong with it."""
     root = Path(path)
@@ -65,7 +81,8 @@ def in_folder(path: str) -> Foreign:
         raise ImageMissing(f"{path} is not the absolute path of a folder with a root file system")
     if not os.path.lexists(root / "bin/sh"):
         raise Unfit(f"the root file system {path} has no /bin/sh")
-    return Foreign(path)
+    image = Foreign(path)
+    return _conda_first(image) if os.path.lexists(f"{path}{CONDA}/python") else image
 
 
 async def must_have_shell(box: Box, name: str) -> None:
@@ -91,7 +108,7 @@ def binds(root: Path) -> list[str]:
 def work_tree(client: docker.DockerClient, name: str, folder: str) -> dict[str, bytes]:
     """The regular files below a folder of an image, as importers of SWE-bench-style images need them: path -> content.
 
-    FileNotFoundError where the image has no such folder, ValueError where it holds more than 1 GiB. Links are left out.
+    FileNotFoundError where the image has no such folder, Unfit where it holds more than 1 GiB. Links are left out.
     """
     container = client.containers.create(in_docker(client, name).name, "true", network_mode="none")
     try:
@@ -100,7 +117,7 @@ def work_tree(client: docker.DockerClient, name: str, folder: str) -> dict[str, 
         for piece in pieces:
             raw.write(piece)
             if raw.tell() > TREE_BYTES:
-                raise ValueError(f"{folder} of {name} holds more than {TREE_BYTES} bytes")
+                raise Unfit(f"{folder} of the image {name} holds more than {TREE_BYTES >> 30} GiB")
     except docker.errors.NotFound as error:
         raise FileNotFoundError(f"the image {name} has no {folder}") from error
     finally:

@@ -103,6 +103,7 @@ def _git(arguments: list[str], cwd: Path, stdin: bytes = b"") -> subprocess.Comp
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",  # what git of before 2.45 knows of the line above
         "GIT_CEILING_DIRECTORIES": str(cwd.parent),
         "HOME": os.devnull,
         "LC_ALL": "C.UTF-8",

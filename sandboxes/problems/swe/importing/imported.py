@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
 from sandboxes.problems.foreign import BadRow, Row, Terms, rows
-from sandboxes.problems.swe.importing import folder, formats
+from sandboxes.problems.swe.importing import folder, formats, images
 from sandboxes.problems.swe.importing.admit import admit
 from sandboxes.problems.swe.importing.candidate import Candidate
 from sandboxes.problems.swe.importing.git import Clones
@@ -45,7 +46,7 @@ def unknown_columns(order: Order) -> Counter[str]:
 async def imported(order: Order, backend: Backend) -> AsyncIterator[Problem | Refused]:
     """One result per row or folder, in order. BadRow where the path or the folder of clones as a whole cannot be used."""
     seen: set[str] = set()
-    for where, instance, read in _folders(order) if order.form == "folder" else _rows(order):
+    for where, instance, read in _folders(order) if order.form == "folder" else _rows(order, backend):
         try:
             candidate, terms = read()
             if candidate.name in seen:
@@ -72,10 +73,16 @@ def _folders(order: Order) -> Iterator[tuple[int, str, Read]]:
         yield number, one.name, read
 
 
-def _rows(order: Order) -> Iterator[tuple[int, str | None, Read]]:
-    if order.repos is None or not order.repos.is_dir():
+def _rows(order: Order, backend: Backend) -> Iterator[tuple[int, str | None, Read]]:
+    each = images.of_rows(order.terms.image)
+    if order.repos is None and not each:
+        raise BadRow(
+            "say where the rows' repositories are: --repos names a folder with local clones, or --image one image for "
+            "each row, such as 'sweb.eval.x86_64.{instance_id}', with the repository in /testbed"
+        )
+    if order.repos is not None and not order.repos.is_dir():
         raise BadRow(f"there is no folder {order.repos}: --repos names one with local clones of the rows' repositories")
-    clones = Clones(order.repos)
+    clones = None if order.repos is None else Clones(order.repos)
     for row in rows(order.path):
 
         def read(row: Row = row) -> tuple[Candidate, Terms]:
@@ -85,7 +92,14 @@ def _rows(order: Order) -> Iterator[tuple[int, str | None, Read]]:
             unknown = sorted({*(parsed.model_extra or {})} - formats.KNOWN)
             if order.strict and unknown:
                 raise BadRow(f"columns that {order.form} does not have: {', '.join(unknown)}")
-            return parsed.candidate(clones, order.terms), order.terms
+            if not each:
+                assert clones is not None
+                return parsed.candidate(clones, order.terms), order.terms
+            assert order.terms.image is not None
+            image = images.image_of(order.terms.image, row.value, backend)
+            terms = order.terms.model_copy(update={"image": image})
+            with nullcontext(clones) if clones else images.clones_in(image, backend) as where:
+                return parsed.candidate(where, terms), terms
 
         instance = (row.value or {}).get("instance_id") or (row.value or {}).get("commit_hash")
         yield row.number, instance if isinstance(instance, str) else None, read
