@@ -48,7 +48,7 @@ def batch_of(chosen: MicroBatch, rows: Sequence[Row], device: torch.device) -> B
         positions=tensor([row.positions + start for row, start in zip(held, starts, strict=True)]),
         targets=tensor([row.targets for row in held]),
         behaviour=tensor([row.logprobs for row in held]),
-        advantages=tensor([np.full(len(row.positions), row.advantage, np.float32) for row in held]),
+        advantages=tensor([row.advantages for row in held]),
     )
 
 
@@ -58,4 +58,4 @@ def values_of(chosen: MicroBatch, values: dict[int, np.ndarray], device: torch.d
 
 
 _NOTHING = np.zeros(0, dtype=np.int64)
-_FILLER = Row("filler", np.zeros(1, np.int64), _NOTHING, np.zeros(0, np.float32), 0.0, -1)
+_FILLER = Row("filler", np.zeros(1, np.int64), _NOTHING, np.zeros(0, np.float32), np.zeros(0, np.float32), -1)

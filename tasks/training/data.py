@@ -28,7 +28,7 @@ class Row:
     ids: Ints
     positions: Ints
     logprobs: Floats  # behaviour log-probs of the trained tokens, in nats
-    advantage: float
+    advantages: Floats  # of the trained tokens
     version: int  # oldest weight version among the trained tokens; -1 for demonstrations
 
     @property
@@ -39,16 +39,18 @@ class Row:
 def load(config: TrainConfig) -> list[Row]:
     """The file's rows with tokens to train, in `row_index` order; raises RowsRefused with the reason in words."""
     table = _read(config.rows)
-    missing = set(TrainingRow.model_fields) - set(table.column_names)
+    missing = {name for name, about in TrainingRow.model_fields.items() if about.is_required()} - set(
+        table.column_names
+    )
     if missing:
         raise RowsRefused(f"{config.rows} lacks the columns {sorted(missing)}: export it from a pinned training set")
     table = table.sort_by("row_index")
     _check_lengths(table)
     columns = {name: _lists(table, name) for name in ("input_ids", "loss_mask", "logprobs", "weight_versions")}
-    labels = zip(*(table[name].to_pylist() for name in ("episode_id", "row_index", "advantage")), strict=True)
+    labels = zip(*(table[name].to_pylist() for name in ("episode_id", "row_index")), _advantages(table), strict=True)
     rows = [
-        _row(f"{episode}#{index}", advantage, *(columns[name][i] for name in columns))
-        for i, (episode, index, advantage) in enumerate(labels)
+        _row(f"{episode}#{index}", advantages, *(columns[name][i] for name in columns))
+        for i, (episode, index, advantages) in enumerate(labels)
     ]
     _check(rows, config)
     return [row for row in rows if len(row.positions)]
@@ -71,6 +73,19 @@ def _lists(table: pa.Table, name: str) -> list[npt.NDArray[np.generic]]:
     return np.split(values[offsets[0] : offsets[-1]], offsets[1:-1] - offsets[0]) if len(array) else []
 
 
+def _advantages(table: pa.Table) -> list[npt.NDArray[np.generic]]:
+    """One value per input id of each row: its `advantages`, or where it has none its `advantage` for all."""
+    lengths = np.diff(table["input_ids"].combine_chunks().offsets.to_numpy())
+    whole = [np.full(n, value, np.float32) for n, value in zip(lengths, table["advantage"].to_pylist(), strict=True)]
+    if "advantages" not in table.column_names or table["advantages"].null_count == len(table):
+        return whole
+    there, given = table["advantages"].is_valid().to_pylist(), _lists(table, "advantages")
+    wrong = [i for i, valid in enumerate(there) if valid and len(given[i]) != lengths[i]]
+    if wrong:
+        raise RowsRefused(f"rows {wrong[:5]}: advantages and input_ids differ in length")
+    return [given[i] if valid else whole[i] for i, valid in enumerate(there)]
+
+
 def _check_lengths(table: pa.Table) -> None:
     lengths = [np.diff(table[name].combine_chunks().offsets.to_numpy()) for name in ("input_ids", "loss_mask")]
     lengths += [np.diff(table[name].combine_chunks().offsets.to_numpy()) for name in ("logprobs", "weight_versions")]
@@ -81,7 +96,7 @@ def _check_lengths(table: pa.Table) -> None:
         )
 
 
-def _row(name: str, advantage: float, *columns: npt.NDArray[np.generic]) -> Row:
+def _row(name: str, advantages: npt.NDArray[np.generic], *columns: npt.NDArray[np.generic]) -> Row:
     ids, mask, logprobs, versions = columns
     trained = np.flatnonzero(mask)
     end = int(trained[-1]) + 1 if len(trained) else 0
@@ -90,7 +105,7 @@ def _row(name: str, advantage: float, *columns: npt.NDArray[np.generic]) -> Row:
         ids=ids[:end].astype(np.int64),
         positions=trained - 1,
         logprobs=logprobs[trained].astype(np.float32),
-        advantage=float(advantage),
+        advantages=advantages[trained].astype(np.float32),
         version=int(versions[trained].min()) if len(trained) else -1,
     )
 
@@ -111,7 +126,7 @@ def _check(rows: list[Row], config: TrainConfig) -> None:
         f"more than max_seq_len = {config.max_seq_len} tokens: raise it or select with max_tokens_per_row",
     )
     if config.objective == "grpo":
-        _refuse(rows, [not np.isfinite(row.advantage) for row in rows], "the advantage is not finite")
+        _refuse(rows, [not np.isfinite(row.advantages).all() for row in rows], "the advantage is not finite")
         _refuse(rows, [not np.isfinite(row.logprobs).all() for row in rows], "a behaviour log-prob is not finite")
         _refuse(
             rows,
@@ -119,7 +134,7 @@ def _check(rows: list[Row], config: TrainConfig) -> None:
             "no behaviour log-probs (a demonstration): use objective sft",
         )
         zero = "advantage 0, so no gradient: every group has one episode or equal rewards (temperature 0?)"
-        _refuse(rows, [row.advantage == 0 for row in rows], zero, every=True)
+        _refuse(rows, [not row.advantages.any() for row in rows], zero, every=True)
 
 
 def _refuse(rows: list[Row], bad: list[bool], why: str, *, every: bool = False) -> None:

@@ -40,4 +40,4 @@ def compare(before: Probes, after: Probes) -> list[dict[str, Any]]:
 def _whole(row: Row) -> Row:
     ids = row.ids[:LONGEST]
     positions = np.arange(len(ids) - 1)
-    return Row(row.name, ids, positions, np.zeros(len(positions), np.float32), 0.0, -1)
+    return Row(row.name, ids, positions, np.zeros(len(positions), np.float32), np.zeros(len(positions), np.float32), -1)

@@ -27,7 +27,7 @@ def test_rows_come_in_row_order_with_the_tokens_and_logprobs_that_are_trained(
         trained = np.flatnonzero(record.loss_mask)
         assert row.targets.tolist() == np.array(record.input_ids)[trained].tolist()
         np.testing.assert_allclose(row.logprobs, np.array(record.logprobs)[trained], rtol=1e-6)
-        assert (row.advantage, row.version) == (record.advantage, 3)
+        assert (row.advantages.tolist(), row.version) == ([record.advantage] * len(trained), 3)
         assert len(row.ids) == trained[-1] + 1  # nothing behind the last trained token
 
 
@@ -37,6 +37,33 @@ def test_an_arrow_file_gives_the_same_rows(configure: Configure, sampled: list[T
         writer.write_table(table, max_chunksize=3)
     one, other = data.load(configure()), data.load(configure(rows=tmp_path / "rows.arrow"))
     assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in other]
+
+
+def test_a_row_with_an_advantage_per_token_is_trained_with_those(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    own = [float(i) / 4 for i in range(len(sampled[0].input_ids))]
+    rows = data.load(configure(rows=export([sampled[0].model_copy(update={"advantages": own}), *sampled[1:]])))
+    assert rows[0].advantages.tolist() == np.array(own)[np.flatnonzero(sampled[0].loss_mask)].tolist()
+    assert set(rows[1].advantages.tolist()) == {sampled[1].advantage}
+    short = sampled[0].model_copy(update={"advantages": own[1:]})
+    with pytest.raises(RowsRefused, match="advantages and input_ids differ"):
+        data.load(configure(rows=export([short, *sampled[1:]])))
+
+
+def test_the_advantages_reach_the_loss_token_by_token(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    import torch
+
+    from tasks.training.batch import batch_of
+
+    own = [float(i) for i in range(len(sampled[0].input_ids))]
+    rows = data.load(configure(rows=export([sampled[0].model_copy(update={"advantages": own}), *sampled[1:]])))
+    batch = batch_of([0, 1], rows, torch.device("cpu"))
+    first, second = (np.count_nonzero(row.loss_mask) for row in sampled[:2])
+    assert batch.advantages.tolist() == [*np.flatnonzero(sampled[0].loss_mask), *[sampled[1].advantage] * second]
+    assert len(batch.advantages) == first + second
 
 
 REFUSALS = {

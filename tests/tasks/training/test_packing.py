@@ -13,7 +13,9 @@ from tasks.training.packing import minibatches, pack
 
 
 def row(length: int) -> Row:
-    return Row("r", np.zeros(length, np.int64), np.array([length - 2]), np.zeros(1, np.float32), 1.0, 1)
+    return Row(
+        "r", np.zeros(length, np.int64), np.array([length - 2]), np.zeros(1, np.float32), np.ones(1, np.float32), 1
+    )
 
 
 def config(**overrides: object) -> TrainConfig:
