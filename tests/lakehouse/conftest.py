@@ -192,7 +192,7 @@ class Make:
         return total
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make() -> Make:
     return Make()
 
