@@ -8,18 +8,17 @@ whose tokenizer is not known is refused.
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
-from lakehouse.privacy import detect, policies
-from lakehouse.privacy.masking import Counts, Finder, Rows, Search
+from lakehouse.privacy import policies
+from lakehouse.privacy.detect import Finder
+from lakehouse.privacy.masking import Counts, Rows, Search
 from lakehouse.privacy.pieces import pieces_of
 from lakehouse.privacy.policies import Policy
 from lakehouse.records import Action, Call, Episode, Evidence, Quarantined, Redaction, digest, dumps, now
 
 Child = TypeVar("Child", Call, Action, Evidence)
 NO_TOKENIZER = "its token ids cannot be looked through"  # how the rule of such a refusal begins
-_REMEMBERED = 4096  # texts: those of a batch's episodes are partly the same
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,7 @@ def admit(
     if all(policy == "allow" for policy in asked.values()):
         return Admitted(episodes, calls, actions, evidence)
     called, acted, measured = _by_attempt(calls), _by_attempt(actions), _by_attempt(evidence)
-    found: Finder = lru_cache(_REMEMBERED)(detect.found)
-    batch = _Batch()
+    found, batch = Finder(), _Batch()
     for episode in episodes:
         key = (episode.episode_id, episode.attempt_id)
         rows = Rows(episode, called.pop(key, []), acted.pop(key, []), measured.pop(key, []))

@@ -1,11 +1,12 @@
 """One episode, looked through as a whole: what is found anywhere in it is replaced everywhere in it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from lakehouse.privacy.chains import Chains
+from lakehouse.privacy.detect import Finder
 from lakehouse.privacy.pieces import Pieces
 from lakehouse.privacy.texts import Replacer, strings
 from lakehouse.records import Action, Call, Episode, Evidence, Record
@@ -44,7 +45,6 @@ class Rows:
 
 
 Row = TypeVar("Row", bound=Record)
-Finder = Callable[[str], dict[str, str]]  # a text to the values found in it, each with its detector
 Counts = dict[str, Counter[str]]  # place, detector, how often
 
 
@@ -54,9 +54,7 @@ class Search:
     def __init__(self, rows: Rows, pieces: Pieces | None, found: Finder) -> None:
         self.rows = rows
         self._chains = Chains(rows.calls, pieces) if pieces is not None and rows.has_ids else None
-        self.values: dict[str, str] = {}
-        for text in {*rows.texts(), *(self._chains.texts() if self._chains else ())}:
-            self.values |= found(text)
+        self.values = found([*rows.texts(), *(self._chains.texts() if self._chains else ())])
 
     def replaced(self) -> tuple[Rows, Counts]:
         """The episode without what was found, and where that was."""

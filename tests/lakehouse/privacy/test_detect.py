@@ -65,12 +65,12 @@ def test_code_digests_versions_and_numbers_are_left_alone(text):
 
 
 @pytest.mark.parametrize(
-    "hostile", ["a" * 300_000, "1 " * 150_000, "eyJ" * 100_000, "a@" * 100_000, "password=" * 30_000, "A1" * 150_000]
+    "piece", ["a", "1 ", "eyJ", "eyJ.", "a@", "password=", "A1", "+1", "aws ", "-----BEGIN PRIVATE KEY-----"]
 )
-def test_no_text_makes_the_detectors_slow(hostile):
+def test_no_text_makes_the_detectors_slow(piece):
     began = time.process_time()
-    found(hostile)
-    assert time.process_time() - began < 20
+    found(piece * (100_000 // len(piece)))
+    assert time.process_time() - began < 20  # two orders of magnitude more than it takes
 
 
 def test_the_libraries_are_loaded_with_the_first_text_only():

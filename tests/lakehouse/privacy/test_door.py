@@ -183,16 +183,15 @@ def test_detectors_that_cannot_run_stop_the_landing(make, tokenizer, lake, decla
 WORDS = st.text("abc xyz 019.-\n\t\"'é日{}", max_size=12)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     parts=st.lists(
         st.tuples(WORDS, st.sampled_from([MAIL, TOKEN, "4111-1111-1111-1111", ""]), WORDS), min_size=1, max_size=4
     )
 )
-def test_whatever_stands_around_it_nothing_that_was_found_is_left(make, tokenizer, lake, declare, parts):
-    declare()
+def test_whatever_stands_around_it_nothing_that_was_found_is_left(make, tokenizer, lake, parts):
     turns = [(f"{before} {thing} {after}", f"{after} {thing} {before}") for before, thing, after in parts]
-    found = admitted(conversation(make, tokenizer, turns), lake)
+    found = admitted(conversation(make, tokenizer, turns, problem_kind="external"), lake)
     left = all_text(found, tokenizer)
     assert not any(thing in left for thing in (MAIL, TOKEN, "4111-1111-1111-1111"))
     for parent, child in zip(found.calls, found.calls[1:], strict=False):
