@@ -1,17 +1,21 @@
-"""What is left to run: dispatched minus landed, asked of the lake and never of a process's memory."""
+"""What is left to run: dispatched minus landed and quarantined, asked of the lake and never of a process's memory."""
 
 from lakehouse.query import connect
 from lakehouse.records import Dispatch
 
 
 def remaining(lake: str | None, run_id: str) -> list[Dispatch]:
-    """Dispatches of a run whose episode has not landed, in the order of problem and sample."""
+    """Dispatches of a run whose episode has neither landed nor been refused, in the order of problem and sample.
+
+    An episode in quarantine is not played again: what refused it mostly refuses it again, and a run must end.
+    """
     with connect(lake) as connection:
         rows = connection.execute(
             """
             select dispatches.*
             from dispatches
             anti join bronze.episodes as landed using (episode_id)
+            anti join (from bronze.quarantine where table_name = 'episodes') as refused using (episode_id)
             where dispatches.run_id = $1
             order by problem_id, sample_index
             """,

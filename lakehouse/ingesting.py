@@ -3,13 +3,18 @@
 from collections.abc import Mapping, Sequence
 
 import polars as pl
+import pyarrow as pa
 
+from lakehouse import store
 from lakehouse.query import connect
 from lakehouse.records import Problem
+from lakehouse.rubrics import current
+from lakehouse.schema import TABLES
+from lakehouse.write import Writer
 
 
 def missing(lake: str | None, tasks: Mapping[str, str]) -> set[str]:
-    """Of these episode ids, each with its session's task id, those that have not landed.
+    """Of these episode ids, each with its session's task id, those that have neither landed nor been refused.
 
     A session whose task is a dispatched episode belongs to a flow, which lands it itself.
     """
@@ -23,6 +28,7 @@ def missing(lake: str | None, tasks: Mapping[str, str]) -> set[str]:
             select episode_id
             from wanted
             anti join bronze.episodes as landed using (episode_id)
+            anti join (from bronze.quarantine where table_name = 'episodes') as refused using (episode_id)
             anti join bronze.dispatches as own on own.episode_id = wanted.task_id
             """
         ).fetchall()
@@ -36,3 +42,53 @@ def problems(lake: str | None, problem_ids: Sequence[str]) -> dict[str, Problem]
             "select * from problems where list_contains($1, problem_id)", [list(problem_ids)]
         ).pl()
     return {row["problem_id"]: Problem(**row) for row in rows.to_dicts()}
+
+
+def reward_calls(lake: str | None) -> int:
+    """Append to `call_rewards` what applications gave single calls, as evidence has it; how many are new.
+
+    Every reward is a row, a correction as well: the newest holds. Repeating it adds nothing.
+    """
+    rubric, _, version = current("external").partition("@")
+    where = store.location(lake)
+    with connect(where, pinned=store.versions(where)) as connection:
+        news = connection.execute(
+            """
+            with given as (
+                select
+                    episode_id,
+                    unnest(from_json(
+                        value -> '$.rows',
+                        '[{"call": "VARCHAR", "reward": "DOUBLE", "reason": "VARCHAR", "given_at": "TIMESTAMPTZ"}]'
+                    )) as given
+                from evidence
+                where name = 'rewards'
+            )
+
+            select distinct
+                episode_id,
+                given.call as call_id,
+                $1 as rubric,
+                $2::bigint as rubric_version,
+                given.reward,
+                given.reason,
+                given.given_at as labelled_at
+            from given
+            where given.call is not null
+                and not exists (
+                    from call_rewards as known
+                    where known.episode_id = given.episode_id
+                        and known.call_id = given.call
+                        and known.rubric = $1
+                        and known.rubric_version = $2
+                        and known.labelled_at = given.given_at
+                )
+            order by all
+            """,
+            [rubric, int(version)],
+        ).to_arrow_table()
+    if news.num_rows:
+        schema = TABLES["call_rewards"].arrow
+        rows = pa.table([news[field.name].cast(field.type) for field in schema], schema=schema)
+        Writer(lake).append_arrow("call_rewards", rows)
+    return news.num_rows

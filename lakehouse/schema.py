@@ -15,6 +15,10 @@ import pyarrow as pa
 
 from lakehouse import records
 
+SCHEMA_VERSION = (
+    2  # raised with every column; a table says which one wrote it, so that an older release does not write to it
+)
+
 
 @dataclass(frozen=True)
 class Column:
@@ -39,6 +43,11 @@ class Table:
     key: tuple[str, ...]
     partition_by: tuple[str, ...] = ()
     columns: Mapping[str, Column] = field(default_factory=dict)  # what is not PLAIN
+
+    @property
+    def cluster_by(self) -> tuple[str, ...]:
+        """The order of rows within a file: those of one episode lie together."""
+        return self.key if not self.partition_by and self.key[0] == "episode_id" else ()
 
     @property
     def arrow(self) -> pa.Schema:

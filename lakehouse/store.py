@@ -1,24 +1,64 @@
-"""Where a table lies, which version it has, and who may write it now."""
+"""Where a table lies, whether it is ours, which version it has, and who may write it now."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lakehouse.home import home
 from lakehouse.locks import locked
+from lakehouse.objects import is_folder as is_folder
+from lakehouse.objects import options as options
 from lakehouse.schema import TABLES
 
 LOCK_DEADLINE_S = 300.0  # a compaction of a large table may hold the lock this long
+VERSION_KEY = "lakeloop.schemaVersion"  # table property: the schema version that wrote it last; none: 1
+
+
+class LakeError(RuntimeError):
+    """A table cannot be used as it lies there."""
 
 
 class LakeBusy(TimeoutError):
     """Another process held a table's lock beyond the deadline."""
+
+
+class BrokenTable(LakeError):
+    """Files of a table are missing, damaged or half-written."""
+
+    def __init__(self, table: str, where: str, cause: Exception) -> None:
+        super().__init__(
+            f"table {table} at {where} cannot be read: {str(cause).strip()[:500]}. Nothing was written. Restore the file that "
+            "this names from a backup, or move the table's folder away to begin it anew"
+        )
+
+
+class ForeignTable(LakeError):
+    """A Delta table that is not Lakeloop's lies at a table's place."""
+
+    def __init__(self, table: str, where: str, cause: str) -> None:
+        super().__init__(
+            f"{where} holds a Delta table that is not Lakeloop's {table!r}: {cause}. Move it away, or set LAKELOOP_LAKE to "
+            "another place"
+        )
+
+
+class NewerLake(LakeError):
+    """A later release wrote the table: this one would lose what it does not know."""
+
+    def __init__(self, table: str, version: int, unknown: list[str]) -> None:
+        extra = f", with columns this one does not know ({', '.join(unknown)})" if unknown else ""
+        super().__init__(
+            f"table {table} was written by a later release (schema version {version}{extra}): reading works, writing "
+            "needs that release"
+        )
 
 
 def location(lake: str | None) -> str:
@@ -33,16 +73,22 @@ def uri(lake: str, table: str) -> str:
     return f"{lake}/{table}"
 
 
-def is_folder(lake: str) -> bool:
-    return "://" not in lake
-
-
 def opened(lake: str, table: str) -> DeltaTable | None:
-    """The table at its newest version, or None before its first write."""
+    """The table at its newest version, or None before its first write.
+
+    BrokenTable where its log cannot be read, ForeignTable where it is another one.
+    """
     where = uri(lake, table)
     if is_folder(lake) and not Path(where, "_delta_log").is_dir():
         return None  # answers for a folder without asking the Delta library
-    return DeltaTable(where) if DeltaTable.is_deltatable(where) else None
+    try:
+        delta = DeltaTable(where, storage_options=options(lake))
+        _check_ours(delta, table, where)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError, ValueError) as error:
+        raise BrokenTable(table, where, error) from error
+    return delta
 
 
 def versions(lake: str) -> dict[str, int]:
@@ -54,6 +100,11 @@ def versions(lake: str) -> dict[str, int]:
     return {name: table.version() for name, table in found.items() if table is not None}
 
 
+def schema_version(delta: DeltaTable) -> int:
+    """Which schema version wrote the table last."""
+    return int(delta.metadata().configuration.get(VERSION_KEY) or 1)
+
+
 def read(
     lake: str, delta: DeltaTable, columns: list[str], filters: list[tuple[str, str, Any]] | None = None
 ) -> pa.Table:
@@ -61,10 +112,13 @@ def read(
 
     A folder is read through Arrow's own file system. Read through a Python one, which is deltalake's default, about one
     process in twenty aborts on its way out ("terminate called without an active exception"), its work done. Object
-    stores have the default still.
+    stores have the default still. BrokenTable where a file is gone or damaged.
     """
     local = pyarrow.fs.SubTreeFileSystem(_folder(delta), pyarrow.fs.LocalFileSystem()) if is_folder(lake) else None
-    return delta.to_pyarrow_table(columns=columns, filters=filters, filesystem=local)
+    try:
+        return delta.to_pyarrow_table(columns=columns, filters=filters, filesystem=local)
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise BrokenTable(delta.metadata().name or "?", delta.table_uri, error) from error
 
 
 @contextmanager
@@ -87,6 +141,26 @@ def exclusive(lake: str, table: str, *, deadline_s: float = LOCK_DEADLINE_S) -> 
 
     with locked(path, deadline_s=deadline_s, busy=busy):
         yield
+
+
+def _check_ours(delta: DeltaTable, table: str, where: str) -> None:
+    """ForeignTable where the name, the partitions or the type of a column are not the table's."""
+    spec, held = TABLES[table], delta.metadata()
+    if held.name != table:
+        raise ForeignTable(table, where, f"it is named {held.name!r}")
+    if tuple(held.partition_columns) != spec.partition_by:
+        raise ForeignTable(table, where, f"it is partitioned by {held.partition_columns}")
+    there = {field.name: field.type for field in delta.schema().fields}
+    for field in _fields(table):
+        if field.name not in there and not field.nullable:
+            raise ForeignTable(table, where, f"it has no column {field.name!r}")
+        if field.name in there and there[field.name] != field.type:
+            raise ForeignTable(table, where, f"its column {field.name!r} is {there[field.name]}, not {field.type}")
+
+
+@cache
+def _fields(table: str) -> tuple[Field, ...]:
+    return tuple(Schema.from_arrow(TABLES[table].arrow).fields)
 
 
 def _folder(delta: DeltaTable) -> str:

@@ -1,0 +1,57 @@
+"""How rows lie in files: what Parquet is told, per table, so that storing is cheap and an episode is found quickly.
+
+Measured by `lakeloop bench lake`; docs/lake.md has the numbers behind each choice.
+"""
+
+from functools import cache
+
+import pyarrow as pa
+from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
+
+from lakehouse.schema import TABLES
+
+TOKENS = ("calls", "training_rows")  # tables that are mostly lists of one value per token
+ROWS_PER_GROUP = 256  # of those: reading one episode unpacks a row group or two, of some hundred kilobytes each
+FILE_BYTES = 256 * 2**20  # what compaction makes of small files
+
+# No dictionary: a prompt repeats the one before it, and Zstandard finds that in plain values but not in bit-packed
+# indices of a dictionary. Not BYTE_STREAM_SPLIT either, which would make another 15 % smaller: DuckDB reads it for floats
+# only, and the Delta library has one setting for all items of lists.
+_PACKED = ColumnProperties(dictionary_enabled=False, encoding="PLAIN", statistics_enabled="NONE")
+_FOUND_BY = ColumnProperties(
+    dictionary_enabled=False,
+    encoding="PLAIN",
+    statistics_enabled="CHUNK",
+    bloom_filter_properties=BloomFilterProperties(set_bloom_filter_enabled=True, fpp=0.01, ndv=ROWS_PER_GROUP),
+)
+_PRUNED_BY = ColumnProperties(dictionary_enabled=False, encoding="PLAIN", statistics_enabled="CHUNK")
+
+
+@cache
+def properties(table: str) -> WriterProperties:
+    """What a writer of this table tells Parquet."""
+    if table not in TOKENS:
+        return WriterProperties(compression="ZSTD")
+    spec = TABLES[table]
+    columns = {
+        field.name: _FOUND_BY
+        if field.name == "episode_id"
+        else _PRUNED_BY
+        if pa.types.is_timestamp(field.type) or field.name in spec.key
+        else _PACKED
+        for field in spec.arrow
+        if not pa.types.is_list(field.type)
+    }
+    return WriterProperties(
+        compression="ZSTD",
+        max_row_group_size=ROWS_PER_GROUP,
+        default_column_properties=_PACKED,
+        column_properties=columns,
+    )
+
+
+def clustered(table: str, data: pa.Table) -> pa.Table:
+    """Rows that are asked for together lie together: children in the order of their episodes."""
+    if data.num_rows < 2 or not TABLES[table].cluster_by:
+        return data
+    return data.sort_by([(name, "ascending") for name in TABLES[table].cluster_by])
