@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field
 from flows.collect import collect
 from flows.evaluate import Evaluated, evaluate
 from flows.label import label
-from flows.release import release
+from flows.release import keep_or_withdraw, release
 from flows.train import train
+from lakehouse.radar import LIMIT
 from lakehouse.selection.select import NothingTrainable
 from tasks.label import current_rubrics
 from tasks.progress import Clock
@@ -65,6 +66,7 @@ async def improve(
     evaluate_problems: dict[str, int] | None = None,
     evaluate_samples: Annotated[int, Field(ge=1)] = 1,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
+    max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
     seed: int = 0,
 ) -> list[Round]:
     """Rounds of GRPO from the promoted version: collect, label, train, release, evaluate.
@@ -82,6 +84,8 @@ async def improve(
         evaluate_problems: Held-out problems after each round. Default: 64 search, 24 swe; {} for none.
         evaluate_samples: Episodes per held-out problem.
         learning_rate: Default: the recipe's.
+        max_hack_rate: A version beyond this share of episodes with a reward hack is not promoted, or taken back, and the
+            run ends.
         seed: Draws the problems; each round draws anew.
     """
     wanted = problems or {"search": 16, "swe": 4}
@@ -122,6 +126,7 @@ async def improve(
                 parent=trained.parent,
                 training_set_id=trained.training_set_id,
                 mlflow_run_id=trained.mlflow_run_id,
+                max_hack_rate=max_hack_rate,
             )
         evaluation = None
         if evaluate_problems != {}:
@@ -135,6 +140,7 @@ async def improve(
                     max_tokens=max_tokens,
                     max_turns=max_turns,
                 )
+            keep_or_withdraw(version, trained.parent, max_hack_rate=max_hack_rate)
         done.append(
             Round(
                 number=number,

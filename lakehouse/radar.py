@@ -29,17 +29,16 @@ class Hit(Record):
 
 
 class Rate(Record):
-    """How often severe detectors fired on the episodes that a version was evaluated by."""
+    """How often severe detectors fired on the episodes by which a version is judged."""
 
-    name: str
-    version: int
+    over: str  # "evaluation": its own held-out episodes; "training": those it was trained on
     episodes: int
     severe: int
-    detectors: list[str]
+    detectors: list[str]  # the severe ones that fired
 
     @property
     def share(self) -> float:
-        """0 where nothing was evaluated."""
+        """0 where there are no such episodes."""
         return self.severe / self.episodes if self.episodes else 0.0
 
 
@@ -68,13 +67,17 @@ def hits(lake: str | None, *, run_id: str | None = None, severe: bool = False, l
     return [Hit(**row) for row in rows.to_dicts()]
 
 
-def rate(lake: str | None, name: str, version: int) -> Rate:
-    """The rate of severe detectors over the episodes that evaluated a version."""
+def rates(lake: str | None, name: str, version: int) -> list[Rate]:
+    """The rates of a version: over the episodes that evaluated it, and over those of its training set.
+
+    A version that is about to be promoted for the first time has no evaluation yet: what it was trained on tells already
+    whether it was paid for hacks.
+    """
     with connect(lake) as connection:
-        found = connection.execute(
+        rows = connection.execute(
             """
-            with evaluated as (
-                select episode_id
+            with judged as (
+                select 'evaluation' as over, episode_id
                 from episodes
                 where
                     model_name = $name
@@ -82,21 +85,33 @@ def rate(lake: str | None, name: str, version: int) -> Rate:
                     and mode = 'policy'
                     and (purpose like 'eval%' or split = 'eval')
                     and status in ('ok', 'truncated', 'model_error')
+
+                union
+
+                select 'training', training_rows.episode_id
+                from model_versions
+                inner join training_rows using (training_set_id)
+                where model_versions.name = $name and model_versions.version = $version
             ),
 
             seen as (
-                select distinct episode_id, detector
+                select episode_id, list(detector) as detectors
                 from radar
-                semi join evaluated using (episode_id)
                 where severe
+                group by episode_id
             )
 
             select
-                (select count(*) from evaluated),
-                (select count(distinct episode_id) from seen),
-                (select coalesce(list(distinct detector order by detector), []) from seen)
+                over,
+                count(*) as episodes,
+                count(seen.episode_id) as severe,
+                list_sort(list_distinct(flatten(coalesce(list(seen.detectors) filter (where seen.detectors is not null), []))))
+                    as detectors
+            from judged
+            left join seen using (episode_id)
+            group by over
+            order by over
             """,
             {"name": name, "version": version},
-        ).fetchone()
-    episodes, severe, names = found or (0, 0, [])
-    return Rate(name=name, version=version, episodes=episodes, severe=severe, detectors=names)
+        ).pl()
+    return [Rate(**row) for row in rows.to_dicts()]

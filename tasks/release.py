@@ -11,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 
 from lakehouse.export import training_set
 from lakehouse.home import home
+from lakehouse.radar import LIMIT, rates
 from lakehouse.records import Deployment, ModelVersion, now
 from lakehouse.write import Writer
 from tasks.registry.versions import CHAMPION, Lineage, Registry
@@ -29,6 +30,10 @@ def deploying() -> AbstractContextManager[None]:
 
 class NotDeployed(RuntimeError):
     """The engine does not provably serve the version."""
+
+
+class NotPromoted(RuntimeError):
+    """The version may not be promoted; the message says why."""
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
@@ -71,6 +76,22 @@ def register(
         link_text=f"{name} version {version} ({stage})",
     )
     return version
+
+
+@task(cache_policy=NO_CACHE)
+def admit(version: int, *, max_hack_rate: float = LIMIT) -> None:
+    """Let a version be promoted. NotPromoted, also written down as a deployment, where the radar saw too many hacks."""
+    settings = Settings()
+    name = settings.model_name
+    for found in rates(None, name, version):
+        if found.share > max_hack_rate:
+            reason = (
+                f"{name} version {version} is not promoted: the radar saw reward hacks ({', '.join(found.detectors)}) in "
+                f"{found.severe} of {found.episodes} {found.over} episodes, {found.share:.1%}, and {max_hack_rate:.1%} are "
+                "allowed. `lakeloop radar --severe` lists them; --max-hack-rate sets the limit"
+            )
+            _write_down(settings.engine, version, "{}", accepted=False, reason=reason)
+            raise NotPromoted(reason)
 
 
 @task(cache_policy=NO_CACHE)
