@@ -61,12 +61,16 @@ class Search:
         """What occurs: "id", "text", "tokens", or "name" for the subject and what is named after it."""
         return {self._what[raw] for raw in self._pieces(data)} | ({"name"} if self._named(data) else set())
 
+    def blanked(self, data: bytes) -> bytes:
+        """The data with everything that is found overwritten by as many asterisks."""
+        for raw in self._pieces(data):
+            data = data.replace(raw, b"*" * len(raw))
+        if self._words is None:
+            return data
+        return self._words.sub(lambda hit: b"*" * len(hit[0]) if _whole_word(hit) else hit[0], data)
+
     def _named(self, data: bytes) -> bool:
-        for hit in self._words.finditer(data) if self._words else ():
-            before, after = data[max(0, hit.start() - 2) : hit.start()], data[hit.end() : hit.end() + 1]
-            if not _WITHIN.match(after) and (not _WITHIN.match(before[-1:]) or _ESCAPE.match(before)):
-                return True
-        return False
+        return self._words is not None and any(map(_whole_word, self._words.finditer(data)))
 
     def column(self, column: pa.ChunkedArray) -> set[str]:
         """The same in a column, whose values lie end to end."""
@@ -81,13 +85,20 @@ class Search:
         return found
 
 
+def _whole_word(hit: re.Match[bytes]) -> bool:
+    before, after = hit.string[max(0, hit.start() - 2) : hit.start()], hit.string[hit.end() : hit.end() + 1]
+    return not _WITHIN.match(after) and (not _WITHIN.match(before[-1:]) or bool(_ESCAPE.match(before)))
+
+
 def folder(root: Path, search: Search, scanned: Scanned, *, skip: Callable[[Path], bool] = lambda _: False) -> None:
     """Look through every file under a folder; links are not followed."""
     for where, _, names in os.walk(root):
         for name in sorted(names):
             path = Path(where, name)
-            if path.is_file() and not path.is_symlink() and not skip(path):
-                _file(path, str(path), search, scanned)
+            if path.is_symlink() or not path.is_file() or skip(path):
+                continue
+            scanned.add(str(path), search(str(path.relative_to(root)).encode()))  # a name may say it too
+            _file(path, str(path), search, scanned)
 
 
 def tables(lake: str, search: Search, scanned: Scanned) -> None:

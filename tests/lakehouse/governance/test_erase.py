@@ -1,0 +1,219 @@
+"""Erasure leaves nothing of what it is about, says what it did, and finishes what a crash began."""
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse import connect
+from lakehouse.erased import ErasedVersion, tombstone
+from lakehouse.governance import audit, erase, plan, purge
+from lakehouse.governance.plan import BY_EPISODE
+
+SECRET = "the heron of Wexley crossing sleeps at noon"
+ASKED = "my account number is the one with the seven zeros"
+TOKENS = list(range(3000, 3040))
+
+
+def planned(town, **asked):
+    return plan.plan(town.lake, **(asked or {"subject": "ada-lovelace"}), reason="ticket 7", requested_by="bob")
+
+
+def erased(town, **asked):
+    wanted = planned(town, **asked)
+    erase.begin(wanted)
+    erase.remove(wanted)
+    return erase.finish(wanted, erase.look(wanted))
+
+
+def test_the_plan_says_what_would_go_and_changes_nothing(town):
+    before = town.bytes()
+    wanted = planned(town)
+    assert wanted.episode_ids == [town.ada]
+    assert wanted.problem_ids == ["shop"]
+    assert wanted.training_sets == ["ts-1"]
+    assert wanted.tainted == ["toy@2", "toy@3"]
+    assert wanted.trees == ["a" * 64]
+    assert set(wanted.rows) == {*BY_EPISODE, "problems"}
+    assert set(wanted.rows.values()) == {1}
+    assert town.bytes() == before
+
+
+def test_nothing_is_left_of_a_subject_and_nothing_else_is_lost(town):
+    before = town.bytes()
+    gone = [town.ada, SECRET[4:30], ASKED[5:30], '"shop"']
+    assert all(one.encode() in before for one in gone[:1])
+    with connect(town.lake) as lake:
+        counts = {t: lake.execute(f"select count(*) from bronze.{t}").fetchone()[0] for t in BY_EPISODE}
+    row = erased(town)
+    left = town.bytes()
+    assert not any(one.encode() in left for one in gone)
+    assert np.array(TOKENS, np.int32).tobytes() not in left
+    for path in town.root.rglob("*.parquet"):
+        held = pl.read_parquet(path, use_pyarrow=True)
+        told = json.dumps(held.to_dicts(), default=str)
+        assert not any(word in told for word in (*gone, 'ada-lovelace"', "3001, 3002, 3003")), path
+    with connect(town.lake) as lake:
+        for table, count in counts.items():
+            assert lake.execute(f"select count(*) from bronze.{table}").fetchone()[0] == count - 1, table
+        kept = {name for (name,) in lake.execute("select subject from bronze.episodes").fetchall()}
+    assert kept == {"ada-lovelace-2"}
+    assert json.loads(row.rows)["calls"] == 1
+    told = json.loads(row.scanned)
+    assert told["found"] == 0
+    assert told["bytes"] > 10_000
+    assert told["looked_for"]["texts"] >= 2
+    assert told["looked_for"]["token_runs"] >= 2
+
+
+def test_the_row_and_the_report_are_signed_and_name_nobody(town):
+    row = erased(town)
+    assert erase.verify(row)
+    assert not erase.verify(row.model_copy(update={"tainted": []}))
+    assert row.episode_ids == [tombstone(town.ada)]
+    assert row.subject.startswith("su-")
+    assert erase.erasures(town.lake) == [row]
+    report = json.loads((town.root / "erasures" / f"{row.erasure_id}.json").read_text())
+    assert report["signature"] == row.signature
+    assert (town.root / "erasures" / f"{row.erasure_id}.md").read_text().startswith("# Erasure")
+    assert stat.S_IMODE((town.root / "keys" / "governance").stat().st_mode) == 0o600
+    assert audit.entries(town.lake)["action"].to_list() == ["erase"]
+    assert plan.under_way() == []
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda town: (town.root / "notes.txt").write_text(f"we saw {town.ada}"),
+        lambda town: pl.DataFrame({"t": [SECRET] * 9}).write_parquet(town.root / "copy.parquet", compression="gzip"),
+        lambda town: np.save(town.root / "batch.npy", np.array([1, *TOKENS], np.int64)),
+        lambda town: (town.root / "old.json").write_text('{"who":"ada-lovelace"}'),
+        lambda town: (town.root / "cut.parquet").write_bytes(b"PAR1"),
+    ],
+    ids=["id", "text", "tokens", "subject", "unreadable"],
+)
+def test_it_is_not_signed_while_anything_is_left_and_goes_on_when_that_is_removed(town, leave):
+    before = set(town.root.iterdir())
+    leave(town)
+    (left,) = set(town.root.iterdir()) - before
+    with pytest.raises(erase.LeftOver, match=left.name):
+        erased(town)
+    assert erase.erasures(town.lake)[0].scanned is None
+    left.unlink()
+    row = erased(town)
+    assert row.scanned is not None
+    assert json.loads(row.rows)["calls"] == 1  # counted by the first attempt
+    assert [one.erasure_id for one in erase.erasures(town.lake)] == [row.erasure_id]
+
+
+@pytest.mark.parametrize("table", ["actions", "calls", "episodes", "training_rows"])
+def test_after_a_crash_repeating_it_finishes(town, monkeypatch, table):
+    done = purge.Files.delete
+
+    def killed(self, path):
+        done(self, path)
+        if f"/{table}" in str(self._root):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(purge.Files, "delete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            erased(town)
+    row = erased(town)
+    assert town.ada.encode() not in town.bytes()
+    assert set(json.loads(row.rows)) == {*BY_EPISODE, "problems"}
+    assert row.lost_versions is not None
+    lost = json.loads(row.lost_versions)
+    assert lost["calls"] and lost["episodes"]
+
+
+def test_what_is_erased_does_not_land_again(town, make):
+    again = make.batch("shop", 0, subject="ada-lovelace", attempt="a9")
+    wanted = planned(town)
+    erase.begin(wanted)
+    assert again.land(town.lake).skipped == [town.ada]  # while the erasure is under way
+    erase.remove(wanted)
+    erase.finish(wanted, erase.look(wanted))
+    assert again.land(town.lake).skipped == [town.ada]
+    assert town.ada.encode() not in town.bytes()
+
+
+def test_what_the_subject_lands_while_it_is_under_way_goes_too(town, make):
+    wanted = planned(town)
+    erase.begin(wanted)
+    late = make.batch("shop", 7, subject="ada-lovelace", problem_kind="external")
+    late.land(town.lake)
+    erase.remove(wanted)
+    with pytest.raises(erase.LeftOver):
+        erase.finish(wanted, erase.look(wanted))
+    row = erased(town)
+    assert len(row.episode_ids) == 2
+    assert late.episodes[0].episode_id.encode() not in town.bytes()
+
+
+def test_a_pin_to_what_is_gone_names_the_erasure_and_other_pins_hold(town):
+    newest = DeltaTable(f"{town.lake}/calls").version()
+    row = erased(town)
+    with connect(town.lake, pinned={"calls": newest}) as lake, pytest.raises(ErasedVersion, match=row.erasure_id):
+        lake.execute("select count(*) from calls").fetchall()
+    with connect(town.lake, pinned={"calls": 1}) as lake:
+        assert lake.execute("select count(*) from bronze.calls").fetchone() == (1,)
+
+
+def test_versions_made_of_it_are_tainted_with_their_descendants(town):
+    erase.refuse_tainted(town.lake, "toy", 2)
+    row = erased(town)
+    assert row.tainted == ["toy@2", "toy@3"]
+    for version in (2, 3):
+        with pytest.raises(erase.Tainted, match=row.erasure_id):
+            erase.refuse_tainted(town.lake, "toy", version)
+    for version in (1, 4):
+        erase.refuse_tainted(town.lake, "toy", version)
+
+
+def test_the_audit_keeps_the_act_and_forgets_the_episode(town):
+    audit.note(town.lake, "review", town.ada, {"episode": town.ada, "outcome": 1})
+    audit.note(town.lake, "declare source", "shops", {})
+    erased(town)
+    found = audit.entries(town.lake, action="review")
+    assert found["object"].to_list() == [tombstone(town.ada)]
+    assert json.loads(found["detail"][0]) == {"episode": tombstone(town.ada), "outcome": 1}
+    assert audit.entries(town.lake, action="declare source")["object"].to_list() == ["shops"]
+
+
+def test_episodes_are_erased_by_id_and_a_shared_problem_stays(town):
+    row = erased(town, episode_ids=[town.others[0]])
+    assert json.loads(row.rows)["calls"] == 1
+    assert "problems" not in json.loads(row.rows)
+    assert town.others[0].encode() not in town.bytes()
+    assert town.ada.encode() in town.bytes()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"subject": "nobody"}, "nothing of subject 'nobody'"),
+        ({"episode_ids": ["ep-" + "0" * 24]}, "nothing of ep-000"),
+        ({}, "either a subject or episodes"),
+        ({"subject": "a", "episode_ids": ["b"]}, "either a subject or episodes"),
+    ],
+)
+def test_a_request_that_cannot_be_met_says_why(town, asked, told):
+    with pytest.raises((plan.NothingToErase, plan.BadRequest), match=told):
+        plan.plan(town.lake, reason="r", requested_by="bob", **asked)
+
+
+def test_a_reason_may_not_name_the_subject(town):
+    with pytest.raises(plan.BadRequest, match="reason"):
+        plan.plan(town.lake, subject="ada", reason="ada asked", requested_by="bob")
+
+
+def test_a_lake_outside_the_home_folder_is_scanned_too(town, monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path_factory.mktemp("elsewhere")))
+    (Path(town.lake) / "copy.txt").write_text(town.ada)
+    with pytest.raises(erase.LeftOver, match=r"copy\.txt"):
+        erased(town)
