@@ -88,14 +88,17 @@ class TreeStore:
     def __contains__(self, digest: str) -> bool:
         return self._path("trees", digest).is_file()
 
-    def prune(self, *, keep: Collection[str] = (), unused_s: float = UNUSED_S) -> Pruned:
-        """Remove trees that nobody has put for so long and that are not in `keep`, then the files no tree has."""
+    def prune(
+        self, *, keep: Collection[str] = (), drop: Collection[str] = (), unused_s: float = UNUSED_S
+    ) -> Pruned:
+        """Remove the trees in `drop`, and those that nobody has put for so long and that are not in `keep`; then the files
+        no tree has."""
         oldest = time.time() - unused_s
         trees = files = freed = 0
         with self._locked(LOCK_EX):
             used: set[str] = set()
             for path in self._all("trees"):
-                if path.name not in keep and path.stat().st_mtime <= oldest:
+                if path.name in drop or (path.name not in keep and path.stat().st_mtime <= oldest):
                     freed += path.stat().st_size
                     trees += 1
                     path.unlink()
