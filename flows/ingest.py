@@ -8,7 +8,7 @@ from prefect import flow
 from prefect.artifacts import acreate_table_artifact
 from pydantic import BaseModel, Field
 
-from tasks.ingest import find, read
+from tasks.ingest import find, read, reward_calls
 from tasks.land import land
 
 SHARD = 64  # sessions that are read and land together
@@ -19,6 +19,7 @@ class Ingested(BaseModel):
 
     landed: int
     waiting: int
+    rewarded_calls: int
     run_ids: list[str]
     statuses: dict[str, int]
 
@@ -37,9 +38,16 @@ async def ingest(patience_s: Annotated[float, Field(ge=0)] = 3600) -> Ingested:
         landed += (await asyncio.to_thread(land, results)).episodes
         runs |= {result.episode.run_id for result in results}
         statuses.update(result.episode.status for result in results)
+    rewarded = await asyncio.to_thread(reward_calls)
     await acreate_table_artifact(
         key="ingested",
         table=[{"status": status, "episodes": count} for status, count in sorted(statuses.items())],
         description=f"{landed} episodes landed, {found.waiting} sessions wait for a reward",
     )
-    return Ingested(landed=landed, waiting=found.waiting, run_ids=sorted(runs), statuses=dict(statuses))
+    return Ingested(
+        landed=landed,
+        waiting=found.waiting,
+        rewarded_calls=rewarded,
+        run_ids=sorted(runs),
+        statuses=dict(statuses),
+    )

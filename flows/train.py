@@ -33,6 +33,9 @@ async def train(
     run_ids: list[str] | None = None,
     rubrics: list[str] | None = None,
     filter: str | None = None,
+    settings: dict[str, bool | int | float | str] | None = None,
+    credit: Literal["outcome", "steps"] = "outcome",
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0,
     parent: int | None = None,
     max_staleness: Annotated[int, Field(ge=0)] = 1,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
@@ -48,7 +51,12 @@ async def train(
         objective: sft learns from demonstrations, grpo from groups of samples.
         run_ids: Runs to select from, of the served model. Default: all.
         rubrics: Rubrics with their versions. Default: the current one of every kind of problem.
-        filter: A file of lakehouse/sql/filters. Default: the objective's own.
+        filter: Filters by name, one after another, such as grpo+dedup+short; `lakeloop filters` lists them. Default: the
+            objective's own.
+        settings: Settings of these filters, such as {"max_calls": 8}. Default: each filter's own.
+        credit: outcome gives all tokens of an episode its advantage; steps goes call by call over the call tree, with the
+            rewards that rubrics gave to calls.
+        discount: For steps: what is left of a call's reward for the call before it.
         parent: Version to start from. Default: the promoted one.
         max_staleness: How many versions an episode may be behind the parent.
         learning_rate: Default: the recipe's.
@@ -65,6 +73,9 @@ async def train(
             objective=objective,
             rubrics=rubrics or current_rubrics(),
             filter=filter or objective,
+            settings=settings or {},
+            credit=credit,
+            discount=discount,
             run_ids=run_ids or [],
             model_name=settings.model_name,
             policy_version=start,

@@ -48,3 +48,9 @@ async def read(sessions: Sequence[dict[str, Any]]) -> list[Result]:
             await receive(gateway, session, known.get(session["task_id"]), model_name=model_name)
             for session in sessions
         ]
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def reward_calls() -> int:
+    """Write down what applications gave single calls; how many judgements are new."""
+    return ingesting.reward_calls(None)

@@ -10,10 +10,14 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.export import training_set
+from lakehouse.governance import audit
+from lakehouse.governance.erase import refuse_tainted
 from lakehouse.home import home
+from lakehouse.lineage.terms import terms
 from lakehouse.radar import LIMIT, rates
 from lakehouse.records import Deployment, ModelVersion, now
 from lakehouse.write import Writer
+from tasks.acting import actor
 from tasks.registry.versions import CHAMPION, Lineage, Registry
 from tasks.serving.deploy import deploy
 from tasks.serving.engine import Engine
@@ -42,7 +46,8 @@ def register(
 ) -> int:
     """Register weights in MLflow and in the lake, with everything they were made from; the version number."""
     settings = Settings()
-    lineage = Lineage(stage=stage, parent=parent)
+    allowed = terms(None, settings.model_name, parent=parent, training_set_id=training_set_id)
+    lineage = Lineage(stage=stage, parent=parent, licences=allowed.licences, allowed_uses=allowed.allowed_uses)
     if training_set_id:
         known = training_set(None, training_set_id)
         lineage = lineage.model_copy(
@@ -68,6 +73,8 @@ def register(
         stage=stage,
         commit=lineage.commit or "",
         created_at=now(),
+        licences=allowed.licences,
+        allowed_uses=allowed.allowed_uses,
     )
     Writer().append("model_versions", [record], transaction=f"model-version/{name}/{version}")
     create_link_artifact(
@@ -96,12 +103,14 @@ def admit(version: int, *, max_hack_rate: float = LIMIT) -> None:
 
 @task(cache_policy=NO_CACHE)
 def serve(version: int) -> None:
-    """Reload every engine to a version, one after another, and prove it. NotDeployed at the first one without a proof.
+    """Reload every engine to a version, one after another, and prove it. NotDeployed at the first one without a proof,
+    Tainted, before anything is reloaded, where it was trained on what has been erased.
 
     The engines are the stack's and those that operators added to the gateway. Each deployment is written down, whatever
     comes out.
     """
     settings = Settings()
+    refuse_tainted(None, settings.model_name, version)
     registry = Registry(settings.mlflow_url)
     folder = registry.intact(settings.model_name, version)
     with Gate(settings.gateway_url, settings.operator_key) as gate:
@@ -143,9 +152,11 @@ def _write_down(url: str, version: int, proof: str, *, accepted: bool, reason: s
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
 def promote(version: int) -> None:
-    """Move the alias `champion` to a version."""
+    """Move the alias `champion` to a version. Tainted where it was trained on what has been erased."""
     settings = Settings()
+    refuse_tainted(None, settings.model_name, version)
     Registry(settings.mlflow_url).promote(settings.model_name, version)
+    audit.note(None, "promote", f"{settings.model_name}@{version}", actor=actor())
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)

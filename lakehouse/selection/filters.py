@@ -89,11 +89,11 @@ def apply(connection: Connection, steps: Sequence[Filter], variables: Mapping[st
     for name, value in variables.items():
         connection.execute(f"set variable {name} = {_literal(value)}")
     table = "step_0"
-    connection.execute(f"create temp table {table} as from filters.eligible")
+    connection.execute(f"create or replace temp table {table} as from filters.eligible")
     for number, one in enumerate(steps, 1):
         source, table = table, f"step_{number}"
         try:
-            connection.execute(f"create temp table {table} as {step(one.sql, source)}")
+            connection.execute(f"create or replace temp table {table} as {step(one.sql, source)}")
         except QueryError as error:
             if not one.own:
                 raise

@@ -1,5 +1,6 @@
 """The token ledger: every sampled token is trained, masked (for a reason) or dropped (for a reason)."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -62,6 +63,12 @@ class Ledger:
 
     def json(self) -> str:
         return dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> "Ledger":
+        """What `json` wrote."""
+        known = json.loads(text)
+        return cls(**known | {"parts": [Part(**part) for part in known.get("parts", [])]})
 
 
 def ledger(episodes: pl.DataFrame, fates: pl.DataFrame) -> Ledger:

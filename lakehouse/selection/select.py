@@ -4,7 +4,8 @@ Inputs are pinned to Delta versions and rows are digested, so building the same 
 """
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -87,22 +88,14 @@ def select(lake: str | None, selection: Selection) -> Selected:
     settings = filters.settled(steps, selection.settings)
     pinned = store.versions(where)
     with connect(where, pinned=pinned) as connection:
-        episodes = decided(connection, selection, steps, settings)
-        calls = _calls(connection, episodes)
-        advantage = (
-            credit.by_call(connection, episodes, calls, selection.discount) if selection.credit == "steps" else None
-        )
+        made = _made(connection, selection, steps, settings)
         inputs = {name: version for name, version in pinned.items() if name in connection.opened}
-    built = trees.build(calls, max_tokens=selection.max_tokens_per_row, advantage=advantage)
-    table = _rows(episodes, calls, built)
-    reasons = _reasons(episodes, calls, built)
-    closed = _ledger(episodes, calls, built).closed()
-    if not table.num_rows:
-        raise NothingTrainable(selection, reasons)
-    rows_digest = _digest(table)
+    if not made.rows.num_rows:
+        raise NothingTrainable(selection, made.reasons)
     whole = dumps({"asked": selection.model_dump(), "settings": settings, "filters": [_pinned(one) for one in steps]})
+    rows_digest = _digest(made.rows)
     name = "ts-" + digest(whole, rows_digest)[:24]
-    trained = episodes.filter(pl.col("episode_id").is_in(pc.unique(table["episode_id"]).to_pylist()))
+    trained = made.episodes.filter(pl.col("episode_id").is_in(pc.unique(made.rows["episode_id"]).to_pylist()))
     record = TrainingSet(
         training_set_id=name,
         objective=selection.objective,
@@ -110,31 +103,83 @@ def select(lake: str | None, selection: Selection) -> Selected:
         filter=selection.filter,
         table_versions=dumps(inputs),
         policy_version=selection.policy_version,
-        n_rows=table.num_rows,
+        n_rows=made.rows.num_rows,
         n_episodes=trained.height,
-        n_trained_tokens=closed.trained,
-        ledger=closed.json(),
+        n_trained_tokens=made.ledger.trained,
+        ledger=made.ledger.json(),
         digest=rows_digest,
         created_at=now(),
         selection=whole,
-        licences=sorted(set(trained["licences"].explode().drop_nulls())),
-        allowed_uses=_by_all(trained, "allowed_uses"),
+        licences=trained["licences"].explode().drop_nulls().unique().sort().to_list(),
+        allowed_uses=_of_all(trained, "allowed_uses"),
     )
     writer = Writer(where)
-    writer.append_arrow("training_rows", _named(table, name), transaction=name)
+    writer.append_arrow("training_rows", _named(made.rows, name), transaction=name)
     writer.append("training_sets", [record], transaction=name)
-    return Selected(name, record.n_rows, record.n_episodes, closed.trained, reasons, closed)
+    return Selected(name, record.n_rows, record.n_episodes, record.n_trained_tokens, made.reasons, made.ledger)
+
+
+def rebuilt(lake: str | None, known: TrainingSet) -> str:
+    """The digest of a set that is selected once more, from the Delta versions and the filters it was made of.
+
+    LookupError where a pinned version cannot be read any more; NotPinned where the set is of an earlier release.
+    """
+    selection, steps, settings = pinned_selection(known)
+    with connect(lake, pinned=known.pinned_versions) as connection:
+        return _digest(_made(connection, selection, steps, settings).rows)
+
+
+class NotPinned(LookupError):
+    """A training set of an earlier release, which did not write down all that was asked for."""
+
+
+def pinned_selection(known: TrainingSet) -> tuple[Selection, list[Filter], dict[str, Setting]]:
+    """What a set was made of: the selection, its filters in the text they had, and their settings."""
+    if known.selection is None:
+        raise NotPinned(
+            f"training set {known.training_set_id} is of an earlier release and does not say all that was asked"
+        )
+    whole = json.loads(known.selection)
+    steps = [Filter(one["name"], "", one["sql"]) for one in whole["filters"]]
+    return Selection.model_validate(whole["asked"]), steps, whole["settings"]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A selection's outcome. `episodes` as `decided` gives them, `rows` without their set's name."""
+
+    episodes: pl.DataFrame
+    rows: pa.Table
+    reasons: dict[str, int]
+    ledger: Ledger
+
+
+def _made(
+    connection: Connection, selection: Selection, steps: Sequence[Filter], settings: Mapping[str, Setting]
+) -> _Made:
+    episodes = decided(connection, selection, steps, settings)
+    calls = _calls(connection, episodes)
+    advantage = None
+    if selection.credit == "steps":
+        advantage = credit.by_call(connection, episodes, calls, selection.discount)
+    built = trees.build(calls, max_tokens=selection.max_tokens_per_row, advantage=advantage)
+    return _Made(
+        episodes,
+        _rows(episodes, calls, built),
+        _reasons(episodes, calls, built),
+        _ledger(episodes, calls, built).closed(),
+    )
 
 
 def decided(
-    connection: Connection, selection: Selection, steps: list[Filter], settings: Mapping[str, Setting]
+    connection: Connection, selection: Selection, steps: Sequence[Filter], settings: Mapping[str, Setting]
 ) -> pl.DataFrame:
     """Every episode in question with keep, reason and the advantage of its outcome, in the order rows will have.
 
     Also position (its row number), run_id, model_name, model_version, group_id, problem_id, problem_edition, problem_kind,
     source, licences, allowed_uses, rubric, outcome, reward, n_completion_tokens, n_prompt_tokens and duration_s.
     """
-    variables = settings | {
+    variables = dict(settings) | {
         "run_ids": selection.run_ids or None,
         "model_name": selection.model_name,
         "rubrics": selection.rubrics,
@@ -156,7 +201,7 @@ def decided(
     return episodes.with_columns(advantage=advantage).with_row_index("position")
 
 
-def _by_all(episodes: pl.DataFrame, column: str) -> list[str]:
+def _of_all(episodes: pl.DataFrame, column: str) -> list[str]:
     """The values that are in every episode's list."""
     counted = episodes.select("episode_id", value=column).explode("value").unique().group_by("value").len()
     return counted.filter(pl.col("len") == episodes.height)["value"].sort().to_list()

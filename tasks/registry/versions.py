@@ -19,6 +19,7 @@ from tasks.training.folder import weights_digest
 CHAMPION = "champion"
 EXPERIMENT = "lakeloop"
 MANIFEST = "weights.json"
+TAINTED = "tainted"  # tag: the erasure that removed rows which the version was trained on
 
 
 class RegistryError(RuntimeError):
@@ -36,6 +37,8 @@ class Lineage(BaseModel):
     lake_versions: dict[str, int] = Field(default_factory=dict)  # Delta table -> version read
     rubrics: list[str] = Field(default_factory=list)  # "swe@1"
     commit: str | None = None  # of this repository
+    licences: list[str] | None = None  # of all data that trained it or a version it comes from
+    allowed_uses: list[str] | None = None  # what all of that data allows
 
 
 class Version(BaseModel):
@@ -125,6 +128,23 @@ class Registry:
     def tag(self, name: str, version: int, key: str, value: str) -> None:
         """Add a fact that became known after registration, such as a gate's result."""
         self.client.set_model_version_tag(name, str(version), key, value)
+
+    def demote(self, name: str, version: int, instead: int | None, *, why: str) -> list[str]:
+        """Tag a version as tainted and take its aliases: each moves to version `instead`, or ends where that is None.
+
+        Returns the aliases. A version that the registry does not know has none.
+        """
+        try:
+            found = self.version(name, version)
+        except RegistryError:
+            return []
+        self.tag(name, version, TAINTED, why)
+        for alias in found.aliases:
+            if instead is None:
+                self.client.delete_registered_model_alias(name, alias)
+            else:
+                self.client.set_registered_model_alias(name, alias, str(instead))
+        return found.aliases
 
     def intact(self, name: str, version: int) -> Path:
         """The folder of a version's weights, checked against the digest it was registered with."""

@@ -1,0 +1,10 @@
+-- grain: one row per training set and episode whose tokens it trains
+select
+    training_set_id,
+    episode_id,
+    count(*) as n_rows,
+    sum(list_sum(loss_mask))::bigint as trained_tokens,
+    avg(advantage) as advantage,
+    any_value(reward) as reward
+from training_rows
+group by training_set_id, episode_id
