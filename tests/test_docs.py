@@ -100,6 +100,7 @@ def test_every_setting_exists(page: Path) -> None:
     read = {
         "LAKELOOP_HOME",
         "LAKELOOP_LAKE",
+        "LAKELOOP_RUBRICS",
         "LAKELOOP_ALLOW_NO_CGROUP",
         "LAKELOOP_GRADE_AGAIN",
         "LAKELOOP_TEST_ENGINE",

@@ -17,6 +17,7 @@ console = Console()
 FLOWS = {
     "collect": "Roll out episodes and land them in the lake.",
     "ingest": "Land what outside applications played through the gateway.",
+    "judge": "Have a model or a Python function judge episodes, as evidence for rubrics.",
     "label": "Judge episodes by SQL rubrics.",
     "train": "Select a training set and train on it.",
     "release": "Register weights, deploy them with a proof, promote them.",

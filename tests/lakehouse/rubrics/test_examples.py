@@ -1,5 +1,8 @@
 """Given/expect examples: the shipped rubrics keep theirs, and an example that does not hold says so."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from lakehouse.rubrics import RubricError, asked, check_examples, rubrics
@@ -56,3 +59,12 @@ def test_a_file_of_examples_that_is_wrong_is_refused(own, text, why):
 def test_a_rubric_without_examples_has_none(own):
     own.paying("toy@1", "1")
     assert check_examples(asked("toy@1").rubric) == []
+
+
+def test_the_rubric_in_the_documentation_keeps_its_examples(own):
+    page = (Path(__file__).parents[3] / "docs" / "rubrics.md").read_text()
+    [sql] = re.findall(r"```sql\n(-- name: .+?)```", page, re.S)
+    [examples] = re.findall(r"```yaml\n(.+?)```", page, re.S)
+    (own.folder / "concise@1.sql").write_text(sql)
+    (own.folder / "concise@1.yaml").write_text(examples)
+    assert [(one.example, one.wrong) for one in check_examples(asked("concise@1").rubric) if one.wrong] == []
