@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -99,7 +100,7 @@ def ledger(episodes: pl.DataFrame, fates: pl.DataFrame) -> Ledger:
     return Ledger(sampled=int(episodes["n_completion_tokens"].sum()), **_fates(whole), parts=parts)
 
 
-def _fates(told: pl.DataFrame) -> dict[str, int | dict[str, int]]:
+def _fates(told: pl.DataFrame) -> dict[str, Any]:
     def of(fate: str) -> pl.DataFrame:
         return told.filter(pl.col("fate") == fate)
 

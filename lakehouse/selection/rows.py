@@ -106,8 +106,16 @@ def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) 
         flat = np.zeros(len(ids), np.float32)
         _fill(flat, here, completions.lengths[mine], advantage[mine].astype(np.float32))
         advantages = listed(flat * mask)
-    columns = (listed(values) for values in (ids, mask, logprobs, versions))
-    return Rows(leaves[kept], *columns, advantages, disposition, redacted)
+    return Rows(
+        leaf=leaves[kept],
+        input_ids=listed(ids),
+        loss_mask=listed(mask),
+        logprobs=listed(logprobs),
+        weight_versions=listed(versions),
+        advantages=advantages,
+        disposition=disposition,
+        redacted=redacted,
+    )
 
 
 def lists(column: pa.ChunkedArray) -> Lists:
@@ -182,4 +190,5 @@ def _indices(source: Ints, target: Ints, lengths: Ints) -> Iterator[tuple[Ints, 
 def _sums(flags: Lists) -> Ints:
     """The sum of each list."""
     total = np.concatenate([[0], np.cumsum(flags.values, dtype=np.int64)])
-    return total[flags.starts + flags.lengths] - total[flags.starts]
+    sums: Ints = total[flags.starts + flags.lengths] - total[flags.starts]
+    return sums
