@@ -105,7 +105,7 @@ def finish(
     refresh(plan)
     row = _signed(plan, scanned=_told(plan, scanned))
     Writer(plan.lake).append("erasures", [row])
-    _report(row, notes or {})
+    _write_report(row, notes or {})
     audit.note(plan.lake, "erase", plan.erasure_id, {"rows": plan.removed, "tainted": plan.tainted}, actor)
     plan.path.unlink(missing_ok=True)
     return row
@@ -209,23 +209,28 @@ def _told(plan: Plan, scanned: Scanned) -> str:
     return dumps({"files": scanned.files, "bytes": scanned.bytes, "looked_for": looked_for, "found": 0})
 
 
-def _report(row: Erasure, notes: Mapping[str, Any]) -> None:
-    """The row for people and for other systems, beside the plan's place; it holds no id and no name."""
+def report(row: Erasure, notes: Mapping[str, Any]) -> str:
+    """The row for people, as Markdown; it holds no id and no name."""
+    lines = [
+        f"# Erasure {row.erasure_id}\n",
+        f"{row.erased_at:%Y-%m-%d %H:%M} UTC, requested by {row.requested_by}: {row.reason}\n",
+        "| table | rows removed |\n|---|---|",
+        *(f"| `{table}` | {number} |" for table, number in json.loads(row.rows).items()),
+        f"\n* Files of older versions removed: {row.files}",
+        f"* Scan at the end: `{row.scanned}`",
+        f"* Training sets that lost rows: {', '.join(row.training_sets or []) or 'none'}",
+        f"* Tainted model versions: {', '.join(row.tainted) or 'none'}",
+        *(f"* {name[:1].upper()}{name[1:]}: {value}" for name, value in notes.items() if value),
+        f"* Signature (HMAC-SHA-256, key `governance` of this home folder): `{row.signature}`",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _write_report(row: Erasure, notes: Mapping[str, Any]) -> None:
     told = row.model_dump(mode="json") | {"notes": dict(notes)}
     folder().mkdir(parents=True, exist_ok=True, mode=0o700)
     (folder() / f"{row.erasure_id}.json").write_text(json.dumps(told, indent=2) + "\n")
-    lines = [
-        f"# Erasure {row.erasure_id}",
-        f"{row.erased_at:%Y-%m-%d %H:%M} UTC, requested by {row.requested_by}: {row.reason}",
-        "| table | rows removed |\n|---|---|",
-        *(f"| `{table}` | {number} |" for table, number in json.loads(row.rows).items()),
-        f"\n{row.files} files of older versions removed. Scan: `{row.scanned}`",
-        f"Training sets that lost rows: {', '.join(row.training_sets or []) or 'none'}",
-        f"Tainted model versions: {', '.join(row.tainted) or 'none'}",
-        *(f"{name}: {value}" for name, value in notes.items()),
-        f"Signature (HMAC-SHA-256, key `governance` of this home folder): `{row.signature}`",
-    ]
-    (folder() / f"{row.erasure_id}.md").write_text("\n".join(lines) + "\n")
+    (folder() / f"{row.erasure_id}.md").write_text(report(row, notes))
 
 
 def _span(pair: Any) -> tuple[int, int]:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -18,7 +17,7 @@ from lakehouse.erased import erased_among
 from lakehouse.governance.probes import Probes
 from lakehouse.governance.purge import Rule, rows_with
 from lakehouse.home import home
-from lakehouse.query import connect
+from lakehouse.query import Connection, connect
 from lakehouse.records import digest, now
 from lakehouse.schema import TABLES
 
@@ -178,7 +177,7 @@ def refresh(made: Plan) -> None:
     made.rows = now_there
 
 
-def _problems(lake: Any) -> list[str]:
+def _problems(lake: Connection) -> list[str]:
     """Problems of outside applications that nobody but these episodes was about."""
     rows = lake.execute(
         """
@@ -192,7 +191,7 @@ def _problems(lake: Any) -> list[str]:
     return [problem_id for (problem_id,) in rows]
 
 
-def _trees(lake: Any) -> list[str]:
+def _trees(lake: Connection) -> list[str]:
     rows = lake.execute(
         """
         select tree
@@ -205,14 +204,14 @@ def _trees(lake: Any) -> list[str]:
     return [tree for (tree,) in rows]
 
 
-def _training_sets(lake: Any) -> list[str]:
+def _training_sets(lake: Connection) -> list[str]:
     rows = lake.execute(
         "select distinct training_set_id from bronze.training_rows where episode_id in (select episode_id from going)"
     ).fetchall()
     return [name for (name,) in rows]
 
 
-def _tainted(lake: Any) -> list[str]:
+def _tainted(lake: Connection) -> list[str]:
     """Model versions that were trained on these sets, or come from one that was."""
     rows = lake.execute(
         """
@@ -232,20 +231,14 @@ def _tainted(lake: Any) -> list[str]:
     return [name for (name,) in rows]
 
 
-def _rows(lake: Any, problem_ids: list[str]) -> dict[str, int]:
-    counts = {}
-    for table in BY_EPISODE:
-        found = lake.execute(
-            f"select count(*) from bronze.{table} where episode_id in (select episode_id from going)"  # noqa: S608 - ours
-        ).fetchone()
-        counts[table] = found[0]
-    if problem_ids:
-        lake.register("belonging", _column("problem_id", problem_ids))
-        found = lake.execute(
-            "select count(*) from bronze.problems where problem_id in (select problem_id from belonging)"
-        ).fetchone()
-        counts["problems"] = found[0]
-    return {table: number for table, number in counts.items() if number}
+def _rows(lake: Connection, problem_ids: list[str]) -> dict[str, int]:
+    lake.register("belonging", _column("problem_id", problem_ids))
+    counted = [
+        f"select '{table}' as name, count(*) as n from bronze.{table} semi join going using (episode_id)"  # noqa: S608
+        for table in BY_EPISODE
+    ]
+    counted.append("select 'problems', count(*) from bronze.problems semi join belonging using (problem_id)")
+    return {name: number for name, number in lake.execute(" union all ".join(counted)).fetchall() if number}
 
 
 def _column(name: str, values: Sequence[str]) -> pa.Table:

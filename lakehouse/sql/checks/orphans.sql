@@ -1,4 +1,5 @@
 -- grain: one row per table and attempt whose children landed without their episode; harmless, and hidden by staging
+-- level: note
 with children as (
     select 'calls' as table_name, episode_id, attempt_id from bronze.calls
     union all
