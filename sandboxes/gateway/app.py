@@ -64,7 +64,7 @@ class Gateway:
             settings.engines, Orders(settings.orders), self._engine, wait_s=min(settings.call_deadline_s, PAUSE_WAIT_S)
         )
         self.observer = Observer(Metrics(), traces=settings.traces)
-        self.journal = Journal(settings.journal)
+        self.journal = Journal(settings.journal, settings.session_keys)
         self.journal.timed = self.observer.metrics.journal.observe
         self.sessions = Sessions(
             self.journal,

@@ -14,6 +14,7 @@ from lakehouse.records import Call, Mode
 
 LONGEST_PAUSE_S = 15.0  # between two tries to start a session
 # What passes by itself: no room (429), and weights that are being swapped.
+OVER = ("session_pruned", "session_shredded", "session_unreadable")  # what is sealed, and more than that
 PASSING = ("weights_unlabelled", "engine_paused", "engine_stale")
 
 
@@ -120,22 +121,29 @@ class GatewayClient:
         return int(answer["interaction_count"])
 
     async def seal_sessions(self, session_ids: Iterable[str]) -> int:
-        """Close the records of sessions whose episodes have landed, ending those that are open; returns how many.
+        """Close the records of sessions, ending those that are open; they can still be read. Returns how many.
 
-        May be called twice. A session whose record was pruned was sealed before.
+        May be called twice. A session whose record was pruned or shredded was sealed before.
         """
+        return await self._each("/rl/seal_session", session_ids)
+
+    async def shred_sessions(self, session_ids: Iterable[str]) -> int:
+        """Seal sessions whose episodes have landed and make their records unreadable for good. May be called twice."""
+        return await self._each("/rl/shred_session", session_ids)
+
+    async def _each(self, path: str, session_ids: Iterable[str]) -> int:
         count = 0
         for session_id in session_ids:
             try:
-                await self._ask("POST", "/rl/seal_session", None, {"session_id": session_id})
+                await self._ask("POST", path, None, {"session_id": session_id})
             except GatewayRefused as refused:
-                if refused.code != "session_pruned":
+                if refused.code not in OVER:
                     raise
             count += 1
         return count
 
     async def closed_sessions(self) -> list[dict[str, Any]]:
-        """Every session that has ended or is sealed and was not pruned: session_id, task_id, mode, state, reason, times,
+        """Every session that has ended or is sealed and can still be read: session_id, task_id, mode, state, reason, times,
         number of rewards."""
         found: list[dict[str, Any]] = []
         after: int | None = 0

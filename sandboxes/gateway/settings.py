@@ -43,6 +43,11 @@ class Settings(BaseModel):
         return Home(self.home).gateway / "journal.db"
 
     @property
+    def session_keys(self) -> Path:
+        """A key per session whose record can still be read."""
+        return Home(self.home).keys / "sessions"
+
+    @property
     def metrics_key(self) -> Path:
         return Home(self.home).keys / "metrics"
 

@@ -226,7 +226,7 @@ class Calls:
         if call.answered:
             session.remember(call)
         try:
-            await self._journal.answer(call.intent.call_id, answer)
+            await self._journal.answer(session.session_id, call.intent.call_id, answer)
         except JournalError as error:
             await self._sessions.mask(session, f"journal: {error}")
 

@@ -98,6 +98,13 @@ class RL:
             ("/rl/set_reward", self.set_reward, "reward", SetReward, "Append a reward to a call or the whole episode"),
             ("/rl/end_session", self.end_session, "session", None, "End the key's session"),
             ("/rl/seal_session", self.seal_session, "operator", SealSession, "Close a session's record for good"),
+            (
+                "/rl/shred_session",
+                self.shred_session,
+                "operator",
+                SealSession,
+                "Seal a session whose episode has landed, and destroy the key of its record: nobody can read it any more",
+            ),
             ("/rl/rotate_key", self.rotate_key, "operator", RotateKey, "A new key for a session; the old one stops"),
             ("/rl/rotate_operator_key", self.rotate_operator_key, "operator", None, "A new operator key"),
             ("/rl/reset_stop", self.reset_stop, "operator", None, "Start sessions again after too many were lost"),
@@ -182,6 +189,13 @@ class RL:
         body = await parsed(request, SealSession)
         session = await self._sessions.by_id(body.session_id)
         await self._sessions.seal(session)
+        return JSONResponse({"message": "success", "interaction_count": sum(call.answered for call in session.calls)})
+
+    async def shred_session(self, request: Request) -> Response:
+        self._access.operator(request)
+        body = await parsed(request, SealSession)
+        session = await self._sessions.by_id(body.session_id)
+        await self._sessions.shred(session)
         return JSONResponse({"message": "success", "interaction_count": sum(call.answered for call in session.calls)})
 
     async def rotate_key(self, request: Request) -> Response:

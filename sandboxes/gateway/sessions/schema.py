@@ -3,13 +3,14 @@
 import sqlite3
 from dataclasses import dataclass, field
 
-VERSION = 1
+VERSION = 2
 
 TABLES = """
 create table if not exists sessions (
   n integer primary key, session_id text unique not null, task_id text not null, mode text not null,
   engine_version text not null, template_digest text not null, limits text not null, started_at text not null,
-  state text not null, reason text, masked text, budget_hit text, ended_at text, sealed_at text, pruned_at text
+  state text not null, reason text, masked text, budget_hit text, ended_at text, sealed_at text, pruned_at text,
+  shredded_at text
 );
 create index if not exists sessions_sealed on sessions (sealed_at) where pruned_at is null;
 create table if not exists keys (
@@ -19,10 +20,10 @@ create table if not exists keys (
 create index if not exists keys_digest on keys (digest);
 create index if not exists keys_session on keys (session_id);
 create table if not exists calls (
-  session_id text not null, call_index integer not null, call_id text unique not null, intent text not null,
+  session_id text not null, call_index integer not null, call_id text unique not null, intent blob not null,
   primary key (session_id, call_index)
 );
-create table if not exists answers (call_id text primary key, answer text not null);
+create table if not exists answers (call_id text primary key, answer blob not null);
 create table if not exists rewards (
   n integer primary key, session_id text not null, scope text not null, call_id text, reward real not null,
   labeller text not null, reason text not null, given_at text not null
@@ -55,6 +56,8 @@ drop table rewards_0;
 drop table calls_0;
 """
 
+FROM_1 = "alter table sessions add column shredded_at text;"
+
 
 @dataclass(frozen=True, kw_only=True)
 class SessionRow:
@@ -75,6 +78,7 @@ class SessionRow:
     ended_at: str | None = None
     sealed_at: str | None = None
     pruned_at: str | None = None
+    shredded_at: str | None = None  # since then nobody can read its calls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +107,23 @@ class RewardRow:
 
 def prepare(db: sqlite3.Connection) -> None:
     """Make the tables, or bring those of an older journal up to date; nothing is lost."""
-    [version] = db.execute("pragma user_version").fetchone()
-    if version > VERSION:
-        raise sqlite3.DatabaseError(f"the journal was written by a newer Lakeloop (version {version} of its tables)")
-    older = version == 0 and db.execute("select 1 from sqlite_master where name = 'sessions'").fetchone()
-    script = FROM_0 + TABLES + INTO_1 if older else TABLES
-    db.executescript(f"begin immediate; {script} pragma user_version = {VERSION}; commit;")
+    db.execute("begin immediate")  # several workers open one journal: the first one does it
+    try:
+        [version] = db.execute("pragma user_version").fetchone()
+        if version > VERSION:
+            raise sqlite3.DatabaseError(
+                f"the journal was written by a newer Lakeloop (version {version} of its tables)"
+            )
+        there = db.execute("select 1 from sqlite_master where name = 'sessions'").fetchone()
+        older = FROM_0 + TABLES + INTO_1 if there else TABLES
+        script = older if version == 0 else TABLES + (FROM_1 if version == 1 else "")
+        for statement in script.split(";"):
+            db.execute(statement)
+        db.execute(f"pragma user_version = {VERSION}")
+        db.execute("commit")
+    except BaseException:
+        db.execute("rollback")
+        raise
 
 
 def insert(db: sqlite3.Connection, table: str, **values: object) -> int:

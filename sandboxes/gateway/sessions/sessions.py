@@ -22,6 +22,7 @@ from sandboxes.gateway.sessions.room import Room
 from sandboxes.gateway.sessions.schema import KeyRow, RewardRow, SessionRow
 from sandboxes.gateway.sessions.share import ALONE, Share
 from sandboxes.gateway.sessions.tree import Tree
+from sandboxes.gateway.sessions.vault import Unreadable
 
 log = logging.getLogger(__name__)
 KEPT_ENDED = 64  # ended sessions kept in memory; older ones are read from the journal again
@@ -135,11 +136,17 @@ class Sessions:
     async def restore(self) -> int:
         """Take up the sessions that were open when the gateway stopped. Returns how many."""
         self._number = await self._journal.last_session_number()
+        await self._journal.sweep(self._share.has)
         await self._restore_masks()
         for row in await self._journal.open_sessions():
             if not self._share.has(row.n):
                 continue
-            session = await self._load(row)
+            try:
+                session = await self._load(row)
+            except Unreadable as error:
+                log.error("session %s is ended: %s", row.session_id, error)
+                await self._journal.end_session(row.session_id, "its record cannot be read", str(error))
+                continue
             await self._close_dead(session)
             self._admit(session, await self._journal.keys(row.session_id))
             self._tell("restored", session)
@@ -233,6 +240,14 @@ class Sessions:
         self._tell("sealed", session)
         self._forget(session)
 
+    async def shred(self, session: Session) -> None:
+        """Seal a session and destroy the key of its record: what it said is in the lake, as far as it may be kept."""
+        await self.seal(session)
+        try:
+            await self._journal.shred(session.session_id)
+        except JournalError as error:
+            raise JournalTrouble(f"the key of session {session.session_id} is not destroyed: {error}") from error
+
     async def settle(self, session: Session) -> None:
         """Wait, not for ever, until no call of this session is running."""
         if session.flights:
@@ -307,7 +322,16 @@ class Sessions:
                 f"{row.pruned_at}; an episode of a flow is in the lake",
                 code="session_pruned",
             )
-        return await self._load(row)
+        if row.shredded_at:
+            raise Gone(
+                f"the record of session {session_id} was handed over and its key destroyed at {row.shredded_at}; "
+                "an episode of a flow is in the lake",
+                code="session_shredded",
+            )
+        try:
+            return await self._load(row)
+        except Unreadable as error:
+            raise Gone(str(error), code="session_unreadable") from error
 
     async def by_key(self, key: str) -> tuple[Session, set[str]]:
         """The session of a key, and the key's scopes. Unauthorized, saying why, where the key opens nothing."""
@@ -356,6 +380,7 @@ class Sessions:
 
     def _forget(self, session: Session) -> None:
         """Out of memory; the journal has it."""
+        self._journal.forget(session.session_id)
         self._open.pop(session.session_id, None)
         self._ended.pop(session.session_id, None)
         for digest in session.key_digests:
@@ -383,7 +408,7 @@ class Sessions:
             if call.answer is None:
                 call.answer = Answer(status=Status.INFRA_ERROR, error="the gateway died while this call ran")
                 try:
-                    await self._journal.answer(call.intent.call_id, call.answer)
+                    await self._journal.answer(session.session_id, call.intent.call_id, call.answer)
                 except JournalError as error:
                     await self.mask(session, f"journal: {error}")
 

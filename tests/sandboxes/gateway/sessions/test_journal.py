@@ -72,7 +72,7 @@ def test_a_journal_of_a_newer_version_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "journal.db") as db:
         db.execute("pragma user_version = 99")
     with pytest.raises(sqlite3.DatabaseError, match="newer Lakeloop"):
-        Journal(tmp_path / "journal.db")
+        Journal(tmp_path / "journal.db", tmp_path / "keys")
 
 
 async def test_a_reward_that_cannot_be_kept_is_a_503_worth_another_try(start, tmp_path):

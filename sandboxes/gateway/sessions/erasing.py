@@ -1,0 +1,63 @@
+"""Sessions that are erased: everything the journal has of them, also their rows and the digests of their keys.
+
+It works on the file, whether or not a gateway runs on it: SQLite takes turns between processes.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from sandboxes.gateway.sessions.vault import Vault
+
+PATIENCE_S = 30.0
+Mine = Callable[[str, str, str], bool]  # session id, task id, start as ISO 8601
+
+
+def erase_sessions(journal: Path, keys: Path, mine: Mine) -> int:
+    """Delete the sessions that `mine` tells, overwriting them, and their keys in the folder `keys`; how many sessions.
+
+    A journal that is not there has none.
+
+    sqlite3.OperationalError where a gateway holds a lock for too long.
+    """
+    if not journal.exists():
+        return 0
+    db = sqlite3.connect(journal, timeout=PATIENCE_S, isolation_level=None)
+    try:
+        db.execute("pragma secure_delete = on")
+        rows = db.execute("select n, session_id, task_id, started_at from sessions").fetchall()
+        gone = [(n, about[0]) for n, *about in rows if mine(*about)]
+        for n, session_id in gone:  # one transaction each, so that answers are not kept waiting
+            Vault(keys).destroy(n)
+            _erase(db, session_id)
+        if gone:
+            db.execute("pragma wal_checkpoint(truncate)").fetchall()
+        return len(gone)
+    finally:
+        db.close()
+
+
+def _erase(db: sqlite3.Connection, session_id: str) -> None:
+    """From every table that knows the session or one of its calls."""
+    columns = {table: _columns(db, table) for table in _tables(db)}
+    by_session = [table for table, names in columns.items() if "session_id" in names]
+    by_call = [table for table, names in columns.items() if "call_id" in names and "session_id" not in names]
+    db.execute("begin immediate")
+    try:
+        for table in by_call:
+            calls = "(select call_id from calls where session_id = ?)"
+            db.execute(f"delete from {table} where call_id in {calls}", (session_id,))  # noqa: S608 - tables of ours
+        for table in by_session:
+            db.execute(f"delete from {table} where session_id = ?", (session_id,))  # noqa: S608 - tables of ours
+        db.execute("commit")
+    except BaseException:
+        db.execute("rollback")
+        raise
+
+
+def _tables(db: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in db.execute(f"pragma table_info({table})")}
