@@ -30,7 +30,7 @@ class Files:
         self.filesystem: pyarrow.fs.FileSystem = (
             pyarrow.fs.SubTreeFileSystem(str(self._root), pyarrow.fs.LocalFileSystem())
             if self._root
-            else pyarrow.fs.PyFileSystem(DeltaStorageHandler.from_table(delta._table))
+            else pyarrow.fs.PyFileSystem(DeltaStorageHandler.from_table(delta._table, store.options(lake)))
         )
 
     def all(self) -> Iterator[str]:
@@ -46,9 +46,7 @@ class Files:
         return [path for path in self.all() if path.startswith(LOG) and path.endswith((".json", ".parquet"))]
 
     def in_flight(self, path: str) -> bool:
-        """Whether a writer may be about to commit this file, which no commit names. In a folder the table's lock rules it out."""
-        if self._root is not None:
-            return False
+        """Whether a writer may be about to commit this file, which no commit names yet."""
         written = self.filesystem.get_file_info(path).mtime
         return written is None or now() - written < timedelta(seconds=IN_FLIGHT_S)
 
@@ -57,7 +55,7 @@ class Files:
             return bytes(file.read())
 
     def columns(self, path: str, names: list[str]) -> pa.Table | None:
-        """These columns of a Parquet file, as far as it has them; None where it cannot be read: a killed writer's."""
+        """These columns of a Parquet file, as far as it has them; None where it cannot be read: half-written, or damaged."""
         try:
             with self.filesystem.open_input_file(path) as file:
                 held = pq.ParquetFile(file)

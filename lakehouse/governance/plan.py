@@ -76,9 +76,9 @@ class Plan(BaseModel):
 
     def rules(self) -> dict[str, Rule]:
         """Which rows go, by table."""
-        rules = {name: rows_with("episode_id", self.episode_ids) for name in BY_EPISODE}
+        rules = {name: rows_with(name, "episode_id", self.episode_ids) for name in BY_EPISODE}
         if self.problem_ids:
-            rules["problems"] = rows_with("problem_id", self.problem_ids)
+            rules["problems"] = rows_with("problems", "problem_id", self.problem_ids)
         return rules
 
     @property

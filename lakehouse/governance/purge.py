@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, WriterProperties
+from deltalake import DeltaTable
 
-from lakehouse import store
+from lakehouse import layout, store
 from lakehouse.governance import deltalog
 from lakehouse.governance.deltalog import Span
 from lakehouse.governance.files import Files, current
-
-PARQUET = WriterProperties(compression="ZSTD")
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ class Purged:
     lost: list[Span]
 
 
-def rows_with(column: str, values: Sequence[str]) -> Rule:
-    """The rows whose `column` is one of `values`."""
+def rows_with(table: str, column: str, values: Sequence[str]) -> Rule:
+    """The table's rows whose `column` is one of `values`."""
     wanted = pa.array(sorted(set(values)), pa.string())
 
     def held(data: pa.Table) -> pa.Array:
@@ -49,7 +47,7 @@ def rows_with(column: str, values: Sequence[str]) -> Rule:
 
     def change(delta: DeltaTable) -> int:
         listed = ", ".join("'" + value.replace("'", "''") + "'" for value in wanted.to_pylist())
-        told = delta.delete(f"{column} in ({listed})", writer_properties=PARQUET)
+        told = delta.delete(f"{column} in ({listed})", writer_properties=layout.properties(table))
         return int(told["num_deleted_rows"])
 
     return Rule([column], change, held)
@@ -72,7 +70,8 @@ def purge(lake: str, table: str, rule: Rule, *, losing: Callable[[list[Span]], N
         kept = current(delta)
         gone = {path for path in files.data() if path not in kept and _holds(files, path, rule)}
         named = deltalog.lifetimes(files, gone) if gone else {}
-        gone -= {path for path in gone - named.keys() if files.in_flight(path)}
+        if not store.is_folder(lake):  # no lock keeps a landing from committing what it has written
+            gone -= {path for path in gone - named.keys() if files.in_flight(path)}
         spans = deltalog.merged(named.values())
         losing(spans)
         if gone or rows:
@@ -83,10 +82,10 @@ def purge(lake: str, table: str, rule: Rule, *, losing: Callable[[list[Span]], N
 
 
 def _holds(files: Files, path: str, rule: Rule) -> bool:
-    """Whether a file holds such rows; one that cannot be read is of no version, and goes too."""
+    """Whether a file holds such rows. One that cannot be read, and that nobody is writing any more, is of a killed writer."""
     data = files.columns(path, rule.columns)
     if data is None:
-        return True
+        return not files.in_flight(path)
     if set(rule.columns) - set(data.column_names):
         return False  # from before the table had the column
     return bool(pc.any(rule.held(data)).as_py())
