@@ -4,6 +4,7 @@ Measured by `lakeloop bench lake`; docs/lake.md has the numbers behind each choi
 """
 
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
@@ -15,8 +16,8 @@ ROWS_PER_GROUP = 256  # of those: reading one episode unpacks a row group or two
 FILE_BYTES = 256 * 2**20  # what compaction makes of small files
 
 # No dictionary: a prompt repeats the one before it, and Zstandard finds that in plain values but not in bit-packed
-# indices of a dictionary. Not BYTE_STREAM_SPLIT either, which would make another 15 % smaller: DuckDB reads it for floats
-# only, and the Delta library has one setting for all items of lists.
+# indices of a dictionary. BYTE_STREAM_SPLIT makes log-probs 8 % smaller, but DuckDB reads it for floats only, and the Delta
+# library has one setting for all items of lists: clustering, which has a writer of its own, uses it.
 _PACKED = ColumnProperties(dictionary_enabled=False, encoding="PLAIN", statistics_enabled="NONE")
 _FOUND_BY = ColumnProperties(
     dictionary_enabled=False,
@@ -48,6 +49,26 @@ def properties(table: str) -> WriterProperties:
         default_column_properties=_PACKED,
         column_properties=columns,
     )
+
+
+def rows_per_group(table: str) -> int:
+    """Rows of a row group, the least that is unpacked at once."""
+    return ROWS_PER_GROUP if table in TOKENS else 8192
+
+
+def arrow_options(table: str) -> dict[str, Any]:
+    """The same for Arrow's own writer, which clustering uses: it can be told the encoding of each list's items."""
+    if table not in TOKENS:
+        return {"compression": "zstd"}
+    spec = TABLES[table].arrow
+    told = [f.name for f in spec if pa.types.is_timestamp(f.type) or f.name in TABLES[table].key]
+    floats = [f.name for f in spec if pa.types.is_list(f.type) and pa.types.is_floating(f.type.value_type)]
+    return {
+        "compression": "zstd",
+        "use_dictionary": False,
+        "write_statistics": told,
+        "column_encoding": {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in floats},
+    }
 
 
 def clustered(table: str, data: pa.Table) -> pa.Table:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
 from lakehouse.home import home
 from lakehouse.locks import locked
@@ -81,8 +82,9 @@ def opened(lake: str, table: str) -> DeltaTable | None:
     where = uri(lake, table)
     if is_folder(lake) and not Path(where, "_delta_log").is_dir():
         return None  # answers for a folder without asking the Delta library
+    told = options(lake)
     try:
-        delta = DeltaTable(where, storage_options=options(lake))
+        delta = DeltaTable(where, storage_options=told)
         _check_ours(delta, table, where)
     except TableNotFoundError:
         return None
@@ -110,15 +112,24 @@ def read(
 ) -> pa.Table:
     """Columns of the rows that pass the filters (column, operator, value), at the version of `delta`.
 
-    A folder is read through Arrow's own file system. Read through a Python one, which is deltalake's default, about one
-    process in twenty aborts on its way out ("terminate called without an active exception"), its work done. Object
-    stores have the default still. BrokenTable where a file is gone or damaged.
+    BrokenTable where a file is gone or damaged.
     """
-    local = pyarrow.fs.SubTreeFileSystem(_folder(delta), pyarrow.fs.LocalFileSystem()) if is_folder(lake) else None
     try:
-        return delta.to_pyarrow_table(columns=columns, filters=filters, filesystem=local)
+        return delta.to_pyarrow_table(columns=columns, filters=filters, filesystem=filesystem(lake, delta))
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise BrokenTable(delta.metadata().name or "?", delta.table_uri, error) from error
+
+
+def filesystem(lake: str, delta: DeltaTable) -> pyarrow.fs.FileSystem:
+    """The table's folder as Arrow reads and writes it.
+
+    A folder is read through Arrow's own file system. Read through a Python one, which is deltalake's default, about one
+    process in twenty aborts on its way out ("terminate called without an active exception"), its work done. Object
+    stores have the default still.
+    """
+    if is_folder(lake):
+        return pyarrow.fs.SubTreeFileSystem(_folder(delta), pyarrow.fs.LocalFileSystem())
+    return pyarrow.fs.PyFileSystem(DeltaStorageHandler.from_table(delta._table))
 
 
 @contextmanager

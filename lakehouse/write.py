@@ -4,13 +4,14 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 
-from lakehouse import commits, landing, layout, store
+from lakehouse import clustering, commits, landing, layout, store
+from lakehouse.erased import erased_among
 from lakehouse.invariants import SKEW, ClockSkew, check, check_clock
 from lakehouse.landing import DuplicateEpisode, Landed, rows_of
 from lakehouse.privacy.door import admit
@@ -124,6 +125,13 @@ class Writer:
         DuplicateEpisode, once the rest has landed, where an attempt that landed comes again as another. ClockSkew, and
         whatever the door raises where it cannot look, before anything is written.
         """
+        gone = erased_among(self.lake, [one.episode_id for one in episodes])  # not even to quarantine
+        if gone:
+            parts = (
+                [one for one in part if one.episode_id not in gone] for part in (episodes, calls, actions, evidence)
+            )
+            landed = self.land(*parts)  # type: ignore[arg-type]  # in the order of the parameters
+            return replace(landed, skipped=[*landed.skipped, *sorted(gone)])
         batch: dict[str, Sequence[Record]] = {
             "episodes": episodes,
             "calls": calls,
@@ -154,15 +162,23 @@ class Writer:
         return landing.land(self.lake, sound, refused, sorted(out & {one.episode_id for one in episodes}))
 
     def compact(self) -> list[Compacted]:
-        """Rewrite small files into larger ones. Old files stay, so pinned versions can still be read."""
+        """Rewrite small files into larger ones. Old files stay, so pinned versions can still be read.
+
+        Tables of an episode's rows are clustered besides (`clustering.py`), while landing goes on.
+        """
         done = []
-        for name in TABLES:
-            with store.exclusive(self.lake, name):
-                delta = store.opened(self.lake, name)
-                if delta is None:
-                    continue
-                before = len(delta.file_uris())
-                delta.optimize.compact(target_size=layout.FILE_BYTES, writer_properties=layout.properties(name))
-                delta.update_incremental()
-                done.append(Compacted(name, before, len(delta.file_uris()), delta.version()))
+        for name, spec in TABLES.items():
+            delta = store.opened(self.lake, name)
+            if delta is None:
+                continue
+            before = len(delta.file_uris())
+            if spec.cluster_by:
+                while clustering.cluster(self.lake, name):
+                    pass
+            else:
+                with store.exclusive(self.lake, name):
+                    delta.update_incremental()
+                    delta.optimize.compact(target_size=layout.FILE_BYTES, writer_properties=layout.properties(name))
+            delta.update_incremental()
+            done.append(Compacted(name, before, len(delta.file_uris()), delta.version()))
         return done

@@ -7,6 +7,7 @@ from importlib import resources
 
 import duckdb
 
+from lakehouse import objects
 from lakehouse.home import home
 
 _KEPT = 8  # lakes of one process whose DuckDB stays: making one takes tens of milliseconds
@@ -39,6 +40,11 @@ def _locked(lake: str) -> duckdb.DuckDBPyConnection:
         }
     )
     engine.execute(f"load {_quoted(_extension('delta'))}")
+    secret = objects.secret(lake)
+    if secret is not None:
+        engine.execute(f"load {_quoted(_extension('httpfs'))}")
+        engine.execute("set allow_persistent_secrets = false")
+        engine.execute(secret)
     engine.execute("set global timezone = 'UTC'")
     engine.execute("set global python_enable_replacements = false")  # a name in SQL is a table, never a Python variable
     engine.execute(f"set allowed_directories = [{_quoted(lake)}]")

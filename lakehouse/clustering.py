@@ -1,0 +1,269 @@
+"""Clustering: small files become large ones in the order of their episodes, so that a look-up opens few.
+
+A size-tiered log-structured merge. Large files that do not overlap form a run, a small one is a run of its own; the smallest
+runs are merged into one as long as the next is not much larger than all of them together. So a lake of N bytes has about
+log N runs, each row is rewritten about log N times, and a look-up opens about one file per run.
+
+Merging streams: of each file one row group is in memory. Files are written first and committed in one transaction with the
+removal of those they replace, without a change of data. The table's lock is held for the commit only: landing goes on. A
+merge that an erasure overtakes gives up and leaves nothing.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from lakehouse import commits, layout, store
+from lakehouse.records import now
+from lakehouse.schema import TABLES
+
+GROWTH = 2  # a run is merged with the smaller ones if it is at most this much larger than all of them together
+SMALL = layout.FILE_BYTES // 4  # a smaller file is merged with others although they do not overlap
+AT_ONCE = 256  # files merged at once, each with a row group in memory
+_LAST = "\U0010ffff"  # above every id
+
+
+class Overtaken(RuntimeError):
+    """Files that were being merged were rewritten meanwhile; nothing was changed."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A data file and the episode ids it spans."""
+
+    path: str
+    size: int
+    first: str
+    last: str
+
+
+def cluster(lake: str, table: str) -> int:
+    """Merge what is worth merging, once; how many files were replaced. Overtaken where it came to nothing."""
+    delta = store.opened(lake, table)
+    merged = [] if delta is None else chosen(runs(_files(delta)))
+    if delta is None or len(merged) < 2:
+        return 0
+    sink = _Sink(store.filesystem(lake, delta), table)
+    try:
+        with ExitStack() as stack:
+            sources = [_Source(stack.enter_context(sink.files.open_input_file(one.path)), table) for one in merged]
+            for rows in _in_order(sources, table):
+                sink.write(rows)
+            sink.close()
+        _commit(lake, table, merged, sink)
+    except BaseException:
+        sink.discard()
+        raise
+    return len(merged)
+
+
+def runs(files: Sequence[File]) -> list[list[File]]:
+    """Large files in as few runs as there can be, those of a run follow each other; each small file is a run of its own."""
+    found: list[list[File]] = []
+    small = [[one] for one in files if one.size < SMALL]
+    for one in sorted((one for one in files if one.size >= SMALL), key=lambda file: (file.first, file.last)):
+        before = [run for run in found if run[-1].last <= one.first]
+        if before:
+            max(before, key=lambda run: run[-1].last).append(one)
+        else:
+            found.append([one])
+    return found + small
+
+
+def chosen(found: Sequence[Sequence[File]]) -> list[File]:
+    """The files of the smallest runs, up to the last run that is not much larger than those before it together."""
+    ordered = sorted(found, key=_bytes)
+    total, upto = 0, 0
+    for index, run in enumerate(ordered):
+        if _bytes(run) <= GROWTH * total:
+            upto = index + 1
+        total += _bytes(run)
+    return sorted((one for run in ordered[:upto] for one in run), key=lambda one: one.size)[:AT_ONCE]
+
+
+def _bytes(run: Sequence[File]) -> int:
+    return sum(one.size for one in run)
+
+
+def _files(delta: DeltaTable) -> list[File]:
+    """The table's files. One without statistics may hold any id."""
+    rows = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+    return [
+        File(row["path"], row["size_bytes"], row.get("min.episode_id") or "", row.get("max.episode_id") or _LAST)
+        for row in rows
+    ]
+
+
+class _Source:
+    """One file as batches in the order of episodes."""
+
+    def __init__(self, file: pa.NativeFile, table: str) -> None:
+        self._table = table
+        self._batches = self._ordered(pq.ParquetFile(file))
+        self.rows: Any = next(self._batches, None)  # a pa.Table; None at the end
+
+    @property
+    def first(self) -> str:
+        return str(self.rows["episode_id"][0].as_py()) if self.rows else _LAST
+
+    @property
+    def last(self) -> str:
+        return str(self.rows["episode_id"][-1].as_py()) if self.rows else _LAST
+
+    def take(self, upto: str) -> pa.Table:
+        """The rows up to an id, of this batch; the next batch follows when it is empty."""
+        rows = self.rows
+        count = pc.sum(pc.less_equal(rows["episode_id"], upto)).as_py()
+        self.rows = rows.slice(count) if count < rows.num_rows else next(self._batches, None)
+        return rows.slice(0, count)
+
+    def _ordered(self, held: pq.ParquetFile) -> Iterator[pa.Table]:
+        spans = [_span(held.metadata.row_group(number)) for number in range(held.num_row_groups)]
+        told = [span for span in spans if span is not None]
+        if len(told) == len(spans) and all(one[1] <= two[0] for one, two in itertools.pairwise(told)):
+            for number in range(held.num_row_groups):
+                yield self._shaped(held.read_row_group(number))
+        else:
+            yield self._shaped(held.read())  # of before clustering, or rewritten in another order
+
+    def _shaped(self, rows: pa.Table) -> pa.Table:
+        """In order, with the columns of today."""
+        columns = [
+            rows[field.name].cast(field.type)
+            if field.name in rows.column_names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in TABLES[self._table].arrow
+        ]
+        return layout.clustered(self._table, pa.table(columns, schema=TABLES[self._table].arrow))
+
+
+def _in_order(sources: list[_Source], table: str) -> Iterator[pa.Table]:
+    left = [source for source in sources if source.rows is not None]
+    while left:
+        upto = min(source.last for source in left)
+        parts = [source.take(upto) for source in left if source.first <= upto]
+        yield layout.clustered(table, pa.concat_tables(parts))
+        left = [source for source in left if source.rows is not None]
+
+
+class _Sink:
+    """Rows in order become files of about `layout.FILE_BYTES`."""
+
+    def __init__(self, files: pyarrow.fs.FileSystem, table: str) -> None:
+        self.files = files
+        self.added: list[AddAction] = []
+        self._table = table
+        self._group = layout.rows_per_group(table)
+        self._held: list[pa.Table] = []
+        self._path = ""
+        self._stream: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._statistics = _Statistics(table)
+
+    def write(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        if sum(held.num_rows for held in self._held) >= self._group:
+            rows = pa.concat_tables(self._held)
+            whole = rows.num_rows - rows.num_rows % self._group
+            self._put(rows.slice(0, whole))
+            self._held = [rows.slice(whole)]
+
+    def close(self) -> None:
+        """Write what is left."""
+        rest = pa.concat_tables(self._held)
+        if rest.num_rows:
+            self._put(rest)
+        self._finish()
+
+    def discard(self) -> None:
+        """Delete what was written."""
+        if self._stream is not None:
+            self._stream.close()
+        for path in {self._path, *(one.path for one in self.added)} - {""}:
+            if self.files.get_file_info(path).type == pyarrow.fs.FileType.File:
+                self.files.delete_file(path)
+
+    def _put(self, rows: pa.Table) -> None:
+        if self._writer is None:
+            self._path = f"part-{uuid4()}.zstd.parquet"
+            self._stream = self.files.open_output_stream(self._path)
+            self._writer = pq.ParquetWriter(self._stream, rows.schema, **layout.arrow_options(self._table))
+        self._writer.write_table(rows.combine_chunks(), row_group_size=self._group)
+        self._statistics.add(rows)
+        if self._stream is not None and self._stream.tell() >= layout.FILE_BYTES:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._writer is None or self._stream is None:
+            return
+        self._writer.close()
+        self._stream.close()
+        size = self.files.get_file_info(self._path).size
+        millis = int(now().timestamp() * 1000)
+        self.added.append(AddAction(self._path, size, {}, millis, False, self._statistics.json()))
+        self._path, self._stream, self._writer, self._statistics = "", None, None, _Statistics(self._table)
+
+
+class _Statistics:
+    """What Delta's log says of a file's rows, for the columns that files are chosen by."""
+
+    def __init__(self, table: str) -> None:
+        self._names = [f.name for f in TABLES[table].arrow if f.name == "episode_id" or pa.types.is_timestamp(f.type)]
+        self._rows = 0
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
+
+    def add(self, rows: pa.Table) -> None:
+        self._rows += rows.num_rows
+        for name in self._names:
+            span = pc.min_max(rows[name]).as_py()
+            self._least[name] = min(self._least.get(name, span["min"]), span["min"])
+            self._most[name] = max(self._most.get(name, span["max"]), span["max"])
+
+    def json(self) -> str:
+        # Times are kept to the millisecond: the largest is rounded up, so that the span holds every row.
+        most = {k: v + timedelta(milliseconds=1) if isinstance(v, datetime) else v for k, v in self._most.items()}
+        said = {"numRecords": self._rows, "minValues": _told(self._least), "maxValues": _told(most), "nullCount": {}}
+        return json.dumps(said)
+
+
+def _told(values: dict[str, Any]) -> dict[str, str]:
+    return {
+        name: value.isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }
+
+
+def _span(group: Any) -> tuple[str, str] | None:
+    """The first and last episode id of a row group, where it says so."""
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema == "episode_id":
+            found = column.statistics
+            return (found.min, found.max) if found is not None and found.has_min_max else None
+    return None
+
+
+def _commit(lake: str, table: str, merged: Sequence[File], sink: _Sink) -> None:
+    with store.exclusive(lake, table):
+        delta = commits.opened(lake, table)
+        active = {one.path for one in _files(delta)}
+        gone = [one.path for one in merged if one.path not in active]
+        lost = [one.path for one in sink.added if sink.files.get_file_info(one.path).type != pyarrow.fs.FileType.File]
+        if gone or lost:
+            raise Overtaken(f"table {table}: {len(gone)} of the merged files were rewritten meanwhile; run it again")
+        millis = int(now().timestamp() * 1000)
+        removed = [RemoveAction(one.path, False, millis, one.size, {}) for one in merged]
+        delta.create_write_transaction([*sink.added, *removed], "append", delta.schema())
