@@ -1,13 +1,22 @@
 """`query`, `tables`, `episodes`, `notebook`: reading the lake."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from decimal import Decimal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from flows.cli.radar import radar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from lakehouse.query.named import NamedQuery
 
 console = Console()
 
@@ -19,19 +28,63 @@ episodes_app = typer.Typer(no_args_is_help=True, help="List episodes, or read on
 def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel="Lake")(query)
     app.command(rich_help_panel="Lake")(tables)
+    app.command(rich_help_panel="Lake")(radar)
     app.command(rich_help_panel="Lake")(notebook)
     app.add_typer(episodes_app, name="episodes", rich_help_panel="Lake")
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="DuckDB SQL, such as 'from success_by_version'.")],
+    sql: Annotated[str | None, typer.Argument(help="DuckDB SQL, such as 'from success_by_version'.")] = None,
+    named: Annotated[str | None, typer.Option(help="One of the questions of --list, in place of SQL.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A parameter of the named query, NAME=VALUE; may be repeated.")
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="The named queries with their questions and parameters.")
+    ] = False,
+    training_set: Annotated[
+        str | None, typer.Option(help="See the tables as they were when this training set was selected.")
+    ] = None,
+    role: Annotated[str | None, typer.Option(help="See what this role may see.")] = None,
     as_json: Json = False,
     rows: Annotated[int, typer.Option(min=1, help="Rows shown in a table.")] = 50,
 ) -> None:
-    """Query every table and view of the lake with SQL. `lakeloop tables` lists them."""
-    from lakehouse.query import query as run
+    """Query every table and view of the lake with SQL, read-only. `lakeloop tables` lists them.
 
-    found = run(sql)
+    Twenty questions that people ask are there by name: `lakeloop query --list`, docs/queries.md.
+    """
+    from lakehouse import connect
+    from lakehouse.query.named import queries, run_named
+
+    if listing:
+        _list(queries(), as_json)
+        return
+    if (sql is None) == (named is None):
+        raise typer.BadParameter("give SQL, or --named NAME (--list shows them)")
+    if setting and named is None:
+        raise typer.BadParameter("--set is for the parameters of --named")
+    pairs = [one.partition("=") for one in setting or []]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise typer.BadParameter(f"--set {wrong[0]}: a parameter is NAME=VALUE")
+    with connect(training_set=training_set, role=role) as connection:
+        if named is not None:
+            _show(run_named(connection, named, {name: value for name, _, value in pairs}), as_json, rows)
+        elif sql is not None:
+            _show(connection.execute(sql).pl(), as_json, rows)
+
+
+def _list(found: "Sequence[NamedQuery]", as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found]))
+        return
+    table = Table("name", "question", "parameters")
+    for one in found:
+        told = "\n".join(f"{p.name} ({p.means}; {p.default})" for p in one.parameters)
+        table.add_row(one.name, escape(one.question), escape(told))
+    console.print(table)
+
+
+def _show(found: "pl.DataFrame", as_json: bool, rows: int) -> None:
     if as_json:
         typer.echo(json.dumps(found.to_dicts(), default=_json, ensure_ascii=False))
         return
@@ -75,14 +128,14 @@ def list_episodes(
             round(duration_s, 2) as seconds
         from episodes {where} order by ended_at desc limit {limit}
     """  # noqa: S608 - quoted above
-    query(sql, as_json=as_json, rows=limit)
+    from lakehouse.query import query as run
+
+    _show(run(sql), as_json, limit)
 
 
 @episodes_app.command("show")
 def show_episode(episode_id: str, as_json: Json = False) -> None:
     """A readable trajectory: turns, tool calls, rewards, weight versions."""
-    from dataclasses import asdict
-
     from flows.cli.trajectory import render
     from lakehouse.trajectory import trajectory
 

@@ -6,8 +6,8 @@ import duckdb
 import polars as pl
 
 from lakehouse import store
-from lakehouse.query.connection import Connection, explained
-from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin
+from lakehouse.query.connection import Connection
+from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, explained
 from lakehouse.query.relations import SQL, Relation, relation, relations
 from lakehouse.query.roles import UnknownRole, known
 from lakehouse.records import TrainingSet

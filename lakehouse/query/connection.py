@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakehouse import store
 from lakehouse.erased import check_pins
 from lakehouse.query import engine
-from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin
+from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, explained
 from lakehouse.query.guard import admitted
 from lakehouse.query.relations import SCHEMAS, behind, relations
 from lakehouse.query.roles import shown
@@ -159,15 +159,6 @@ class Connection:
             "away; if a file of it is damaged or gone, `lakeloop checks` says which, and older versions can be read by "
             f"`connect(pinned={{{name!r}: VERSION}})`"
         )
-
-
-def explained(error: duckdb.Error) -> str:
-    """DuckDB's words, and what to do."""
-    if isinstance(error, duckdb.CatalogException):
-        return f"{error}\n`lakeloop tables` lists what there is."
-    if isinstance(error, duckdb.IOException) or ".parquet'" in str(error):
-        return f"{error}\nA file of the lake is damaged or gone: `lakeloop checks` says which."
-    return str(error)
 
 
 def _empty(table: Table) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from lakehouse.query.errors import NotAllowed, QueryError
+from lakehouse.query.errors import NotAllowed, QueryError, explained
 
 # Table functions that make rows of their arguments, or describe the connection. All others read or write files, change
 # settings, or run SQL that nobody has looked at.
@@ -71,7 +71,7 @@ def _reads(sql: str) -> Iterator[str]:
     except duckdb.PermissionException as error:  # IMPORT DATABASE opens files while it is parsed
         raise NotAllowed(f"this connection only reads: {error}") from error
     except duckdb.Error as error:
-        raise QueryError(str(error)) from error
+        raise QueryError(explained(error)) from error
     for statement in statements:
         text = _bare(statement.query)
         if statement.type == kinds.SELECT:
@@ -108,7 +108,7 @@ def _tree(read: str) -> Any:
             f"{read.split(None, 1)[0].upper()} cannot be looked into before it runs, so it is not for this connection: "
             "write it as a SELECT (a pivot as `from t pivot (sum(x) for y in (...))`)"
         )
-    raise QueryError(f"{tree.get('error_type', '')} error: {tree['error_message']}".capitalize())
+    raise QueryError(explained(f"{tree['error_type']} error: {tree['error_message']}".capitalize()))
 
 
 def _references(node: Any) -> Iterator[tuple[str, str, str]]:

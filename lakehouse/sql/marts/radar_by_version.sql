@@ -16,7 +16,7 @@ select
     episodes.purpose,
     count(*) as episodes,
     count(seen.episode_id) as flagged,
-    count_if(coalesce(seen.severe, false)) as severe,
+    count_if(coalesce(seen.severe, false))::bigint as severe,
     count_if(coalesce(seen.severe, false)) / count(*) as rate,
     list_sort(list_distinct(flatten(list(seen.detectors) filter (where seen.detectors is not null)))) as detectors
 from episodes
