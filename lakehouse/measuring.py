@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from lakehouse import store
 from lakehouse.erased import erased_among
+from lakehouse.privacy.written import cleaned
 from lakehouse.query import connect
 from lakehouse.records import Evidence
 from lakehouse.write import Writer
@@ -63,10 +64,10 @@ def reach(lake: str | None, name: str, producer: str, *, where: str = "true") ->
 def record(lake: str | None, facts: Sequence[Evidence]) -> int:
     """Append evidence, once per episode, attempt, name and producer, whoever else does the same; how many rows were new.
 
-    Of an episode that was erased meanwhile nothing is written.
+    Secrets and personal data in it are replaced. Of an episode that was erased meanwhile nothing is written.
     """
     gone = erased_among(store.location(lake), [fact.episode_id for fact in facts])
-    facts = [fact for fact in facts if fact.episode_id not in gone]
+    facts = [one.model_copy(update={"value": cleaned(one.value)}) for one in facts if one.episode_id not in gone]
     return Writer(lake).append_new("evidence", facts, key=("episode_id", "attempt_id", "name", "producer")).rows
 
 

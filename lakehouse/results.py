@@ -20,13 +20,13 @@ class Success(Record):
 
 
 def success(lake: str | None, run_id: str) -> list[Success]:
-    """Success per kind of problem, over the judgement by the newest rubric version of each episode of the run."""
+    """Success per kind of problem, over the judgement that holds, of the newest rubric version, of each episode of the run."""
     with connect(lake) as connection:
         rows = connection.execute(
             """
             with newest as (
                 select *
-                from latest_rewards
+                from judgements
                 qualify row_number() over (partition by episode_id, rubric order by rubric_version desc) = 1
             )
 

@@ -89,7 +89,7 @@ def check_examples(rubric: Rubric) -> list[Outcome]:
     if not examples:
         return []
     with tempfile.TemporaryDirectory() as lake:
-        for table, records in _tables(rubric, examples).items():
+        for table, records in tables(rubric, examples).items():
             Writer(lake).append(table, records)
         return _checked(rubric, examples, lake)
 
@@ -173,7 +173,7 @@ def _name(number: int, sample: int) -> str:
     return f"ep-{number}-{sample}"
 
 
-def _tables(rubric: Rubric, examples: Sequence[Example]) -> dict[str, list[Record]]:
+def tables(rubric: Rubric, examples: Sequence[Example]) -> dict[str, list[Record]]:
     """Every given episode with its children, as rows."""
     rows: dict[str, list[Record]] = {name: [] for name in ("problems", "episodes", "calls", "actions", "evidence")}
     for number, example in enumerate(examples):

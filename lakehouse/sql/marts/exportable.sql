@@ -1,10 +1,10 @@
 -- grain: one row per episode; reason is NULL where a copy of it may leave the lake
 -- variables: use ("training" or "evaluation": what the copy is for; NULL = training)
--- inputs: episodes, problem_editions, problems, latest_rewards
+-- inputs: episodes, problem_editions, problems, judgements
 -- A use that the newest edition of a problem does not allow any more is withdrawn from the episodes of every edition.
-with judgements as (
+with judged as (
     select *, rubric || '@' || rubric_version as rubric_used
-    from latest_rewards
+    from judgements
     qualify row_number() over (partition by episode_id order by rubric_version desc, labelled_at desc) = 1
 ),
 
@@ -14,9 +14,9 @@ asked as (
 
 select
     episodes.*,
-    judgements.outcome,
-    judgements.reward,
-    judgements.rubric_used as rubric,
+    judged.outcome,
+    judged.reward,
+    judged.rubric_used as rubric,
     seen.source,
     seen.licence,
     case
@@ -25,12 +25,12 @@ select
         when not (seen.oracle_passed and seen.null_failed) then 'gates_failed'
         when asked.use = 'training' and (episodes.split <> 'train' or episodes.purpose like 'eval%') then 'eval_split'
         when episodes.status not in ('ok', 'truncated', 'model_error') then 'not_trainable'
-        when judgements.status is null then 'unlabelled'
-        when judgements.status <> 'scored' then judgements.status
+        when judged.status is null then 'unlabelled'
+        when judged.status <> 'scored' then judged.status
     end as reason
 from episodes
 cross join asked
-left join judgements using (episode_id)
+left join judged using (episode_id)
 left join problem_editions as seen
     on episodes.problem_id = seen.problem_id and episodes.problem_edition is not distinct from seen.edition
 left join problems as newest on episodes.problem_id = newest.problem_id

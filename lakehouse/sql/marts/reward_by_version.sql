@@ -4,10 +4,10 @@ with judged as (
         episodes.model_name,
         episodes.model_version,
         episodes.problem_kind,
-        latest_rewards.rubric || '@' || latest_rewards.rubric_version as rubric,
-        latest_rewards.reward
+        judgements.rubric || '@' || judgements.rubric_version as rubric,
+        judgements.reward
     from episodes
-    inner join latest_rewards using (episode_id)
+    inner join judgements using (episode_id)
 )
 
 select

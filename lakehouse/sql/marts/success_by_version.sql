@@ -5,10 +5,10 @@ with judged as (
         episodes.model_version,
         episodes.problem_kind,
         episodes.purpose,
-        latest_rewards.rubric || '@' || latest_rewards.rubric_version as rubric,
-        latest_rewards.outcome
+        judgements.rubric || '@' || judgements.rubric_version as rubric,
+        judgements.outcome
     from episodes
-    inner join latest_rewards using (episode_id)
+    inner join judgements using (episode_id)
 )
 
 select

@@ -72,6 +72,14 @@ async def test_verdicts_become_evidence_once_and_what_failed_is_asked_again(land
     ]  # fmt: skip
 
 
+async def test_what_a_judge_repeats_of_private_data_is_replaced(land, endpoint):
+    land(1)
+    async with endpoint(verdict(1, "it wrote to jane.doe@example.com")) as scripted:
+        await run(replace(ASKING, endpoint=scripted.url))
+    [(reason,)] = query("select value ->> '$.reason' from evidence where name = 'judge'").rows()
+    assert reason.startswith("it wrote to <redacted:") and "jane" not in reason
+
+
 async def test_a_judge_that_failed_everywhere_fails_the_run(land, endpoint):
     land(3)
     async with endpoint(500) as scripted:
