@@ -1,16 +1,30 @@
-"""Maintain: the lake stays quick to read, and what grows beside it stays bounded."""
+"""Maintain: the lake stays quick to read, holds together, and keeps nothing longer than it may."""
+
+from typing import Annotated
 
 from prefect import flow
+from pydantic import Field
 
-from tasks.maintain import compact, prune, prune_trees
+from lakehouse.governance.vacuum import KEPT_DAYS
+from tasks.maintain import check, compact, count, prune, prune_trees, retain, vacuum
 
 
 @flow(name="maintain", log_prints=True)
-def maintain() -> None:
-    """Merge the small files that landing leaves behind, prune the gateway's journal and the store of work trees.
+def maintain(kept_days: Annotated[int, Field(ge=1)] = KEPT_DAYS, dry_run: bool = False) -> None:
+    """Merge the small files that landing leaves behind, end what is past its retention, remove files that nobody needs,
+    prune the gateway's journal and the work trees, and run the checks of the lake: one that fails fails the run.
 
-    Pinned versions stay readable.
+    Other flows may write meanwhile. Versions that a training set pins stay readable, except for content past its retention.
+
+    Args:
+        kept_days: Days for which older versions of the tables can be read, pinned or not.
+        dry_run: Say what retention and vacuum would remove, and change nothing.
     """
-    prune()
-    prune_trees()
-    compact()
+    if not dry_run:
+        prune()
+        prune_trees()
+        compact()
+    retain(dry_run=dry_run)
+    vacuum(kept_days=kept_days, dry_run=dry_run)
+    count()
+    check()

@@ -30,7 +30,8 @@ class Column:
 
 PLAIN = Column("plain", None)  # counts, times, names of our own parts
 PSEUDONYM = Column("pseudonym", None)  # links rows of one episode or problem; says nothing by itself
-CONTENT = Column("content", 365)  # what a problem, a model or a tool wrote, as text or as token ids
+CONTENT = Column("content", 365)  # what a model or a tool wrote in an episode, as text or as token ids
+LASTING = Column("content", None)  # content that other things rest on: problems, and what a model was trained on
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ TABLES: dict[str, Table] = {
             "one row per problem and edition; the newest row holds",
             ("problem_id", "edition"),
             ("kind",),
-            _each(PSEUDONYM, "problem_id", "edition") | _each(CONTENT, "title", "prompt", "spec"),
+            _each(PSEUDONYM, "problem_id", "edition") | _each(LASTING, "title", "prompt", "spec"),
         ),
         Table(
             "dispatches",
@@ -140,7 +141,7 @@ TABLES: dict[str, Table] = {
             "one row per leaf of a call tree",
             ("training_set_id", "row_index"),
             ("training_set_id",),
-            _each(PSEUDONYM, "episode_id", "group_id") | _each(CONTENT, "input_ids"),
+            _each(PSEUDONYM, "episode_id", "group_id") | _each(LASTING, "input_ids"),
         ),
         Table("model_versions", records.ModelVersion, "one row per registered version", ("name", "version")),
         Table("deployments", records.Deployment, "one row per change of what is served", ("deployment_id",)),

@@ -6,9 +6,15 @@ from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
+from lakehouse.governance import checks, statistics
+from lakehouse.governance.retain import Expired
+from lakehouse.governance.retain import retain as retain_content
+from lakehouse.governance.vacuum import Vacuumed
+from lakehouse.governance.vacuum import vacuum as vacuum_files
 from lakehouse.write import Compacted, Writer
 from sandboxes.backends.trees import TreeStore
 from sandboxes.gateway.client import GatewayUnavailable
+from tasks.acting import actor
 from tasks.stack.gateway import gateway_client
 
 KEPT_DAYS = 7  # what has landed stays in the gateway's journal for so long
@@ -24,6 +30,60 @@ def compact() -> list[Compacted]:
         description="Files per table of the lake",
     )
     return done
+
+
+class ChecksFailed(RuntimeError):
+    """Something that must hold of the lake does not."""
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def retain(*, dry_run: bool) -> list[Expired]:
+    """Empty content that is older than its rule, or say what would be emptied."""
+    done = retain_content(None, dry_run=dry_run, actor=actor())
+    table = [{"table": d.table, "episodes": d.episodes, "rows": d.rows, "old files removed": d.files} for d in done]
+    create_table_artifact(key="retention", table=table, description="Content past its rule" + _would(dry_run))
+    return done
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def vacuum(*, kept_days: int, dry_run: bool) -> list[Vacuumed]:
+    """Remove files that no version needs which is young or pinned, or say which would be removed."""
+    done = vacuum_files(None, kept_days=kept_days, dry_run=dry_run)
+    table = [{"table": d.table, "files": d.files, "bytes": d.bytes, "pinned versions kept": d.pinned} for d in done]
+    create_table_artifact(key="vacuum", table=table, description="Files of old versions removed" + _would(dry_run))
+    return done
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def count() -> list[statistics.Size]:
+    """Rows, files and bytes of every table, as a table."""
+    sizes = statistics.sizes()
+    table = [
+        {
+            "table": one.table, "rows": one.rows, "files": one.files, "MB": round(one.bytes / 1e6, 3),
+            "MB with old versions": round(one.bytes_kept / 1e6, 3), "version": one.version,
+        }
+        for one in sizes
+    ]  # fmt: skip
+    create_table_artifact(key="statistics", table=table, description="Tables of the lake")
+    return sizes
+
+
+@task(cache_policy=NO_CACHE)
+def check() -> None:
+    """Run every check of the lake. ChecksFailed names those that fail."""
+    results = checks.run()
+    table = [{"check": one.name, "rows": one.rows, "passes": not one.failed, "about": one.about} for one in results]
+    create_table_artifact(key="checks", table=table, description="What must hold of the lake")
+    failed = [f"{one.name} ({one.about})" for one in results if one.failed]
+    if failed:
+        raise ChecksFailed(
+            f"{len(failed)} checks of the lake fail: {'; '.join(failed)}. `lakeloop query 'from checks.NAME'` shows the rows"
+        )
+
+
+def _would(dry_run: bool) -> str:
+    return ": what would go" if dry_run else ""
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from flows.cli import bench, export, gateway, images, keys, lake, problems, reviews, rubrics, runs, stack
+from flows.cli import bench, export, gateway, governance, images, keys, lake, lineage, problems, reviews, rubrics, runs, stack
 
 errors = Console(stderr=True)
 
@@ -23,10 +23,12 @@ app = typer.Typer(
 stack.add_to(app)
 runs.add_to(app)
 lake.add_to(app)
+lineage.add_to(app)
 rubrics.add_to(app)
 reviews.add_to(app)
 problems.add_to(app)
 export.add_to(app)
+governance.add_to(app)
 bench.add_to(app)
 images.add_to(app)
 gateway.add_to(app)

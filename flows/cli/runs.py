@@ -24,7 +24,7 @@ FLOWS = {
     "reconcile": "Deploy the promoted version if another one is served.",
     "evaluate": "Measure the served version on held-out problems.",
     "improve": "Run rounds of collect, label, train and release.",
-    "maintain": "Merge the lake's small files; prune the journal and the work trees.",
+    "maintain": "Compact, expire and vacuum the lake, prune what grows beside it, run the checks.",
     "reap": "Remove boxes past their lease from this machine.",
 }
 

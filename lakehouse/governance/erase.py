@@ -126,7 +126,7 @@ def erasures(lake: str | None = None) -> list[Erasure]:
 
 def verify(row: Erasure) -> bool:
     """Whether the row is as it was signed with this home folder's key."""
-    return row.signature == _signature(row)
+    return row.signature == signature(row)
 
 
 def refuse_tainted(lake: str | None, name: str, version: int) -> None:
@@ -191,10 +191,11 @@ def _signed(plan: Plan, *, scanned: str | None) -> Erasure:
         training_sets=plan.training_sets,
         lost_versions=dumps(plan.lost),
     )
-    return row.model_copy(update={"signature": _signature(row)})
+    return row.model_copy(update={"signature": signature(row)})
 
 
-def _signature(row: Erasure) -> str:
+def signature(row: Erasure) -> str:
+    """HMAC-SHA-256 over all other columns."""
     return keyed("erasure", dumps(row.model_dump(mode="json", exclude={"signature"})))
 
 

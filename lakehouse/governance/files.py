@@ -4,7 +4,6 @@ Delta's own operations see the files of one version. What must be gone has to be
 """
 
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -33,17 +32,17 @@ class Files:
             else pyarrow.fs.PyFileSystem(DeltaStorageHandler.from_table(delta._table, store.options(lake)))
         )
 
-    def all(self) -> Iterator[str]:
-        for info in self.filesystem.get_file_info(pyarrow.fs.FileSelector("", recursive=True)):
-            if info.type == pyarrow.fs.FileType.File:
-                yield info.path.lstrip("/")
+    def sizes(self) -> dict[str, int]:
+        """Every file, with its bytes."""
+        found = self.filesystem.get_file_info(pyarrow.fs.FileSelector("", recursive=True))
+        return {one.path.lstrip("/"): int(one.size) for one in found if one.type == pyarrow.fs.FileType.File}
 
     def data(self) -> list[str]:
-        return [path for path in self.all() if not path.startswith(LOG) and path.endswith(".parquet")]
+        return [path for path in self.sizes() if not path.startswith(LOG) and path.endswith(".parquet")]
 
     def log(self) -> list[str]:
         """Commits, compacted commits, checkpoints and their parts."""
-        return [path for path in self.all() if path.startswith(LOG) and path.endswith((".json", ".parquet"))]
+        return [path for path in self.sizes() if path.startswith(LOG) and path.endswith((".json", ".parquet"))]
 
     def in_flight(self, path: str) -> bool:
         """Whether a writer may be about to commit this file, which no commit names yet."""

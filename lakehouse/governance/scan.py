@@ -107,7 +107,7 @@ def tables(lake: str, search: Search, scanned: Scanned) -> None:
         delta = store.opened(lake, table)
         if delta is not None:
             files = Files(lake, delta)
-            for path in files.all():
+            for path in files.sizes():
                 _whole(files.read(path), f"{lake}/{table}/{path}", search, scanned)
 
 

@@ -3,6 +3,7 @@
 with recursive lost as (
     select distinct erasure_id, unnest(training_sets) as training_set_id
     from erasures
+    where len(episode_ids) > 0
 ),
 
 tainted as (

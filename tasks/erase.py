@@ -1,0 +1,129 @@
+"""Erase: the Prefect tasks that remove a subject's or an episode's data from the lake and from everything beside it.
+
+What they are about is in the plan's file and never in a parameter, a log line or an artifact: Prefect keeps those.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from lakehouse.governance import erase, scan, sweep
+from lakehouse.governance.plan import Plan, load
+from lakehouse.home import home
+from lakehouse.query import connect
+from lakehouse.records import Erasure
+from sandboxes.backends.trees import TreeStore
+from sandboxes.external import episode_of
+from sandboxes.gateway.sessions.erasing import erase_sessions
+from tasks.acting import actor
+from tasks.registry.versions import Registry
+from tasks.stack.settings import Settings
+
+PASSES = 3  # of scan and sweep: a server may write while the first one looks
+
+
+@dataclass(frozen=True)
+class Version:
+    """A tainted version and the nearest version before it that is not."""
+
+    name: str
+    number: int
+    instead: int | None
+
+
+@task(cache_policy=NO_CACHE)
+def remove_rows(erasure_id: str) -> None:
+    """Remove the rows from every table, with every file of older versions that holds them."""
+    plan = load(erasure_id)
+    erase.begin(plan)
+    erase.remove(plan, told=lambda table, rows: print(f"{table}: {rows} rows removed") if rows else None)
+
+
+@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=10)
+def remove_sessions(erasure_id: str) -> int:
+    """Remove the sessions from the gateway's journal, with their keys; how many."""
+    where = home()
+    gone = erase_sessions(where.gateway / "journal.db", where.keys / "sessions", _mine(load(erasure_id)))
+    print(f"the gateway's journal: {gone} sessions removed")
+    return gone
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def remove_trees(erasure_id: str) -> int:
+    """Remove the work trees that only these episodes recorded; how many."""
+    gone = TreeStore().prune(drop=load(erasure_id).trees, unused_s=math.inf)
+    print(f"work trees: {gone.trees} removed")
+    return gone.trees
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def demote(erasure_id: str) -> list[str]:
+    """Mark the tainted versions in the registry; an alias of one moves to the nearest version before it that is not."""
+    plan = load(erasure_id)
+    if not plan.tainted:
+        return []
+    registry, told = Registry(Settings().mlflow_url), []
+    for version in _tainted(plan):
+        for alias in registry.demote(version.name, version.number, version.instead, why=erasure_id):
+            to = f"moves to version {version.instead}" if version.instead is not None else "ends: no version is clean"
+            told.append(f"{alias} of {version.name} version {version.number} {to}")
+    print("\n".join([f"tainted: {', '.join(plan.tainted)}", *told]))
+    return told
+
+
+@task(cache_policy=NO_CACHE)
+def prove(erasure_id: str, demoted: list[str]) -> Erasure:
+    """Scan the home folder and the lake, remove what copies are left, and sign. LeftOver where something stays."""
+    plan = load(erasure_id)
+    assert plan.probes is not None
+    search = scan.Search(plan.probes)
+    total = sweep.Swept()
+    scanned = erase.look(plan)
+    for _ in range(PASSES):
+        done = sweep.sweep(scanned, search)
+        if not done:
+            break
+        total.removed += done.removed
+        total.blanked += [name for name in done.blanked if name not in total.blanked]
+        scanned = erase.look(plan)
+    notes = {"copies removed": total.removed, "blanked in": total.blanked, "aliases": demoted} | _outside()
+    row = erase.finish(plan, scanned, actor=actor(), notes=notes)
+    create_markdown_artifact(key="erasure", markdown=erase.report(row, notes), description=f"Erasure {erasure_id}")
+    return row
+
+
+def _mine(plan: Plan) -> Callable[[str, str, str], bool]:
+    """Whether a session is one of the plan's episodes. The same session id may come again with a new journal."""
+    episodes = set(plan.episode_ids)
+
+    def mine(session_id: str, task_id: str, started_at: str) -> bool:
+        return task_id in episodes or episode_of({"session_id": session_id, "started_at": started_at}) in episodes
+
+    return mine
+
+
+def _tainted(plan: Plan) -> list[Version]:
+    with connect(plan.lake) as lake:
+        rows = lake.execute("select name, version, parent_version from model_versions").fetchall()
+    parents = {(name, version): parent for name, version, parent in rows}
+    tainted = {(name, int(version)) for name, _, version in (one.rpartition("@") for one in plan.tainted)}
+    found = []
+    for name, number in sorted(tainted):
+        instead = parents.get((name, number))
+        while instead is not None and (name, instead) in tainted:
+            instead = parents.get((name, instead))
+        found.append(Version(name, number, instead))
+    return found
+
+
+def _outside() -> dict[str, str]:
+    """What no scan of the home folder reaches."""
+    settings, told = Settings(), {}
+    for server, database in (("Prefect", settings.prefect_database), ("MLflow", settings.mlflow_database)):
+        if database and not database.startswith("sqlite"):
+            told[f"not searched: {server}'s database"] = database.split("://")[0]
+    return told
