@@ -6,7 +6,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from flows.cli import bench, export, gateway, governance, images, keys, lake, lineage, problems, reviews, rubrics, runs, stack
+from flows.cli import (
+    bench,
+    export,
+    gateway,
+    governance,
+    images,
+    keys,
+    lake,
+    lineage,
+    problems,
+    reviews,
+    rubrics,
+    runs,
+    stack,
+)
 
 errors = Console(stderr=True)
 
