@@ -148,7 +148,7 @@ def _told(number: int, example: Example, rows: dict[str, dict[str, Any]]) -> str
 def _wrong(expect: Expect | None, row: dict[str, Any] | None) -> str | None:
     """How a judgement differs from what was expected; None where it does not."""
     if expect is None or row is None:
-        return None if expect is row is None else f"expected {_plain(expect)}, found {row}"
+        return None if expect is None and row is None else f"expected {_plain(expect)}, found {row}"
     wanted = expect.model_dump(exclude_unset=True)
     components = json.loads(row["components"])
     found = {name: row[name] for name in wanted if name != "components"}
@@ -189,7 +189,7 @@ def tables(rubric: Rubric, examples: Sequence[Example]) -> dict[str, list[Record
 def _rows(rubric: Rubric, number: int, sample: int, given: Given) -> dict[str, list[Record]]:
     kind = rubric.kinds[0] if rubric.kinds else "search"
     own: dict[str, Any] = {"episode_id": _name(number, sample), "attempt_id": "a"}
-    call: dict[str, Any] = _CALL | own
+    call = _CALL | own
     action: dict[str, Any] = _ACTION | own
     facts = [
         (name, value, f"producer {nth}")
@@ -231,7 +231,7 @@ _EPISODE = {
     "session_id": "s", "model_name": "example", "model_version": 1, "n_prompt_tokens": 0, "n_completion_tokens": 0,
     "duration_s": 1.0, "started_at": AT, "ended_at": AT,
 }  # fmt: skip
-_CALL = {
+_CALL: dict[str, Any] = {
     "session_id": "s", "parent_call_id": None, "segment": 0, "fork_reason": None, "prompt_token_ids": [],
     "completion_token_ids": [], "logprobs": [], "weight_versions": [], "token_status": "exact", "token_route": "generate",
     "status": "ok", "finish_reason": "stop", "request_messages": "[]", "response_message": "{}", "tools": "[]",
