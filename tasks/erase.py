@@ -78,22 +78,25 @@ def demote(erasure_id: str) -> list[str]:
 @task(cache_policy=NO_CACHE)
 def prove(erasure_id: str, demoted: list[str]) -> Erasure:
     """Scan the home folder and the lake, remove what copies are left, and sign. LeftOver where something stays."""
-    plan = load(erasure_id)
+    row, notes = proved(load(erasure_id), demoted)
+    create_markdown_artifact(key="erasure", markdown=erase.report(row, notes), description=f"Erasure {erasure_id}")
+    return row
+
+
+def proved(plan: Plan, demoted: list[str]) -> tuple[Erasure, dict[str, object]]:
+    """The signed row, and what the report says besides."""
     assert plan.probes is not None
-    search = scan.Search(plan.probes)
-    total = sweep.Swept()
+    search, swept = scan.Search(plan.probes), sweep.Swept()
     scanned = erase.look(plan)
     for _ in range(PASSES):
         done = sweep.sweep(scanned, search)
         if not done:
             break
-        total.removed += done.removed
-        total.blanked += [name for name in done.blanked if name not in total.blanked]
+        swept.removed += done.removed
+        swept.blanked += [name for name in done.blanked if name not in swept.blanked]
         scanned = erase.look(plan)
-    notes = {"copies removed": total.removed, "blanked in": total.blanked, "aliases": demoted} | _outside()
-    row = erase.finish(plan, scanned, actor=actor(), notes=notes)
-    create_markdown_artifact(key="erasure", markdown=erase.report(row, notes), description=f"Erasure {erasure_id}")
-    return row
+    notes = {"copies removed": swept.removed, "blanked in": swept.blanked, "aliases": demoted} | _outside()
+    return erase.finish(plan, scanned, actor=actor(), notes=notes), notes
 
 
 def _mine(plan: Plan) -> Callable[[str, str, str], bool]:
