@@ -128,9 +128,9 @@ def list_episodes(
             round(duration_s, 2) as seconds
         from episodes {where} order by ended_at desc limit {limit}
     """  # noqa: S608 - quoted above
-    from lakehouse.query import query as run
+    from lakehouse.query import query as asked
 
-    _show(run(sql), as_json, limit)
+    _show(asked(sql), as_json, limit)
 
 
 @episodes_app.command("show")

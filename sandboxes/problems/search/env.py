@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from lakehouse.records import dumps
 from sandboxes.problems.base import Fact, Observation, ToolCall
+from sandboxes.problems.honey import Honey
 from sandboxes.problems.search.answers import exact, f1, match
 from sandboxes.problems.search.corpus import ENGINE, SNIPPET_CHARS, Corpus, escape, shortened
 
@@ -144,6 +146,7 @@ class SearchEnvironment:
     def __init__(self, world: AnyWorld, prompt: str) -> None:
         self.world = world
         self._prompt = prompt
+        self._honey = Honey()
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
@@ -154,13 +157,17 @@ class SearchEnvironment:
         return [{"role": "system", "content": self.world.system}, {"role": "user", "content": self._prompt}]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
-        return self.world.call(name, arguments)
+        self._honey.said(dumps(arguments))
+        return self._honey.passage(name, arguments) or self._honey.listed(
+            name, arguments, self.world.call(name, arguments)
+        )
 
     def hear(self, text: str) -> None:
+        self._honey.said(text)
         self.world.hear(text)
 
     async def grade(self) -> Sequence[Fact]:
-        return self.world.facts()
+        return [*self.world.facts(), *self._honey.facts]
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from lakehouse.records import Problem
+from lakehouse.records import Problem, dumps
 from sandboxes.backends.base import WORKDIR, Backend, Box, BoxSpec
 from sandboxes.backends.trees import Tree
 from sandboxes.problems.base import Fact, Observation
+from sandboxes.problems.honey import Honey
 from sandboxes.problems.swe import testing, text
 from sandboxes.problems.swe.grade import grade
 from sandboxes.problems.swe.patch import between
@@ -41,6 +42,7 @@ class SweEnvironment:
         self._backend = backend
         self._box: Box | None = None
         self._in_box: dict[str, bytes] = {}  # the tree as the box has it
+        self._honey = Honey()
         self.tree = Tree.of(start)
         self._shown = spec.shown  # the file that `edit` changes where it names none
 
@@ -58,6 +60,7 @@ class SweEnvironment:
         return self._spec.layout.image
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
+        self._honey.said(dumps(arguments))
         wrong = _wrong(name, arguments)
         if wrong:
             return Observation(wrong, is_error=True)
@@ -76,7 +79,8 @@ class SweEnvironment:
     async def grade(self) -> Sequence[Fact]:
         await self.close()
         patch = between(self._start, self.tree, self._spec.layout)
-        return await grade(self._problem.problem_id, self._spec, patch, self._backend)
+        measured = await grade(self._problem.problem_id, self._spec, patch, self._backend)
+        return [*measured, *self._honey.facts]
 
     async def close(self) -> None:
         box, self._box = self._box, None
@@ -134,6 +138,7 @@ class SweEnvironment:
         box = await self._ready()
         env = testing.FIXED | {"PYTHONPATH": ":".join(testing.entries(self._spec.layout.paths))}
         done = await box.exec(["sh", "-c", command], timeout_s=COMMAND_S, env=env)
+        self._honey.showed(done.stdout + done.stderr)
         if refused := await self._read_back(box):
             return refused
         output = (done.stdout + done.stderr).decode(errors="replace")
@@ -160,7 +165,9 @@ class SweEnvironment:
     async def _ready(self) -> Box:
         """The box, holding the tree as it is now. Only what differs from its own tree is written."""
         if self._box is None:
-            self._box = await self._backend.start(BoxSpec(files=self.tree, limits=testing.LIMITS))
+            self._box = await self._backend.start(
+                BoxSpec(files={**self._honey.files, **self.tree}, limits=testing.LIMITS)
+            )
             self._in_box = dict(self.tree)
         changed = {path: content for path, content in self.tree.items() if self._in_box.get(path) != content}
         if changed:
@@ -172,7 +179,7 @@ class SweEnvironment:
         """Take over the tree as a command left it. Where the box refuses to give one so large, the command is as if it had
         not been: what an agent does to its tree may cost it the reward and never the grading."""
         try:
-            self._in_box = await box.snapshot()
+            self._in_box = self._honey.without(await box.snapshot())
         except ValueError as error:
             await self.close()  # the next command has a box with the tree as it was
             return Observation(_cut(f"{error}: this command's changes are undone"), is_error=True)
