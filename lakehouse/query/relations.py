@@ -91,28 +91,21 @@ def behind(names: Iterable[str]) -> tuple[list[Relation], set[str]]:
     return [known for known in relations() if known.name in wanted], tables & TABLES.keys()
 
 
-def step(sql: str, source: str) -> str:
-    """What a filter's SQL makes of the relation `source`: its rows, with the filter's reasons against them.
+def step(sql: str, before: str) -> str:
+    """The episodes that a filter's SQL leaves out of the relation `before`, each with one reason.
 
-    The SQL reads `before`, which is `source` without the shaped reward: a filter goes by the outcome. It names the
-    episodes it leaves out, each with its reason; where one was left out before, the new reason holds.
+    The SQL reads `before` without the shaped reward: a filter goes by the outcome.
     """
     return f"""with before as (
-    select * exclude (reward) from {source}
-),
-
-left_out as (
-    select episode_id, min(reason) as reason
-    from (
-{sql.rstrip().rstrip(";")}
-    )
-    group by episode_id
+    select * exclude (reward) from {before}
 )
 
-select
-    source.* replace (coalesce(left_out.reason, source.reason) as reason)
-from {source} as source
-left join left_out using (episode_id)"""  # noqa: S608 - SQL made of SQL
+select episode_id, min(reason) as reason
+from (
+{sql.rstrip().rstrip(";")}
+)
+where reason is not null
+group by episode_id"""  # noqa: S608 - SQL made of SQL
 
 
 def _definition(part: str, sql: str) -> str:
@@ -120,7 +113,18 @@ def _definition(part: str, sql: str) -> str:
     if part != "filters" or "keeps" not in header(sql):
         return sql
     comment = itertools.takewhile(lambda line: line.startswith("--"), sql.splitlines())
-    return "\n".join([*comment, f"select *, reason is null as keep from ({step(sql, 'filters.eligible')})"])
+    alone = f"""with eligible as materialized (
+    from filters.eligible
+)
+
+select
+    eligible.* replace (coalesce(left_out.reason, eligible.reason) as reason),
+    coalesce(left_out.reason, eligible.reason) is null as keep
+from eligible
+left join (
+{step(sql, "eligible")}
+) as left_out using (episode_id)"""  # noqa: S608 - SQL made of SQL
+    return "\n".join([*comment, alone])
 
 
 def header(sql: str) -> dict[str, str]:

@@ -82,18 +82,28 @@ def settled(steps: Sequence[Filter], asked: Mapping[str, Setting]) -> dict[str, 
 
 
 def apply(connection: Connection, steps: Sequence[Filter], variables: Mapping[str, Any]) -> str:
-    """Run the filters; the name of a temporary table with every episode in question and its reason, NULL where kept.
+    """Run the filters; a relation of every episode in question and its reason, NULL where kept, for a FROM clause.
+
+    Where a filter names an episode that was left out before, its reason holds.
 
     InvalidFilter where a user's SQL does not run or gives no reasons, with DuckDB's words.
     """
     for name, value in variables.items():
         connection.execute(f"set variable {name} = {_literal(value)}")
-    table = "step_0"
-    connection.execute(f"create or replace temp table {table} as from filters.eligible")
+    connection.execute("create or replace temp table eligible as from filters.eligible")
+    connection.execute("create or replace temp table reasons_0 as select episode_id, reason from eligible")
     for number, one in enumerate(steps, 1):
-        source, table = table, f"step_{number}"
+        so_far = f"reasons_{number - 1}"
+        before = _with_reasons(so_far)
         try:
-            connection.execute(f"create or replace temp table {table} as {step(one.sql, source)}")
+            connection.execute(
+                f"""
+                create or replace temp table reasons_{number} as
+                select episode_id, coalesce(left_out.reason, so_far.reason) as reason
+                from {so_far} as so_far
+                left join ({step(one.sql, before)}) as left_out using (episode_id)
+                """  # noqa: S608 - SQL made of SQL
+            )
         except QueryError as error:
             if not one.own:
                 raise
@@ -101,7 +111,12 @@ def apply(connection: Connection, steps: Sequence[Filter], variables: Mapping[st
                 f"filter {one.name!r} ({home().filters / one.name}.sql): {error}\nA filter selects episode_id and reason "
                 "from `before`, the episodes so far; it goes by the outcome, so `before` has no reward"
             ) from error
-    return table
+    return _with_reasons(f"reasons_{len(steps)}")
+
+
+def _with_reasons(table: str) -> str:
+    columns = "eligible.* replace (so_far.reason as reason)"
+    return f"(select {columns} from eligible inner join {table} as so_far using (episode_id))"  # noqa: S608 - our own
 
 
 def _read(path: Path, *, own: bool = False) -> Filter:

@@ -5,7 +5,6 @@ chain; what remains is to mark where each call's completion lies in it. A call o
 first.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 TRAINABLE = pa.array([status.value for status in Status if status.trainable])
-AT_ONCE = 1 << 22  # values that are copied in one go: what bounds the memory of the indices
 
 
 class BrokenCallTree(ValueError):
@@ -41,15 +39,6 @@ class Rows:
     redacted: Ints  # per call, how many of its tokens were replaced before they landed: masked wherever it is trained
 
 
-@dataclass(frozen=True)
-class Lists:
-    """A list column over flat values; NULL counts as empty."""
-
-    values: npt.NDArray[Any]
-    starts: Ints
-    lengths: Ints
-
-
 def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) -> Rows:
     """Rows over whole episodes, in the order of `calls` (sorted by episode, then call_index).
 
@@ -58,14 +47,16 @@ def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) 
     not trained. BrokenCallTree where a chain's ids do not line up.
     """
     parent = pc.fill_null(calls["parent"], -1).to_numpy().astype(np.int64)
-    prompts, completions = lists(calls["prompt_token_ids"]), lists(calls["completion_token_ids"])
+    prompts, completions = _Lists.of(calls["prompt_token_ids"]), _Lists.of(calls["completion_token_ids"])
     _check_chains(calls, parent, prompts, completions)
     trainable = pc.is_in(calls["status"], value_set=TRAINABLE).to_numpy()
     credited = np.ones(calls.num_rows, bool) if advantage is None else np.isfinite(advantage)
-    redactions = lists(calls["redacted"])
-    redacted = _sums(redactions)
+    redactions = _Lists.of(calls["redacted"])
+    redacted = redactions.sums()
 
-    leaves = np.setdiff1d(np.arange(calls.num_rows), parent)
+    is_parent = np.zeros(calls.num_rows, bool)
+    is_parent[parent[parent >= 0]] = True
+    leaves = np.flatnonzero(~is_parent)
     lengths = prompts.lengths[leaves] + completions.lengths[leaves]
     row, call = _chains(leaves, parent)  # one entry per call on a row's chain
     fits = lengths <= max_tokens
@@ -73,43 +64,48 @@ def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) 
     np.minimum.at(first, call[fits[row]], row[fits[row]])
     trained = trainable & credited & (completions.lengths > redacted)
     owns = (first[call] == row) & trained[call]
-    kept = np.unique(row[owns])  # rows that train something
-
+    is_kept = np.zeros(len(leaves), bool)  # rows that train something
+    is_kept[row[owns]] = True
+    kept = np.flatnonzero(is_kept)
     disposition = np.select(
         [~trainable, ~credited, first == len(leaves)],
         ["masked:call_status", "masked:no_credit", "dropped:too_long"],
         "trained",
     )
+
     starts = np.concatenate([[0], np.cumsum(lengths[kept])])
+    total = int(starts[-1])
     start_of = np.zeros(len(leaves), np.int64)
     start_of[kept] = starts[:-1]
-    ids, mask = np.zeros(int(starts[-1]), np.int32), np.zeros(int(starts[-1]), np.int32)
-    logprobs, versions = np.zeros(len(ids), np.float32), np.full(len(ids), -1, np.int32)
-    _copy(prompts, leaves[kept], ids, starts[:-1])
-    _copy(completions, leaves[kept], ids, starts[:-1] + prompts.lengths[leaves[kept]])
-    on_kept = np.isin(row, kept)
     at = start_of[row] + prompts.lengths[call]  # where each call's completion begins
-    _copy(lists(calls["weight_versions"]), call[on_kept], versions, at[on_kept])
+    on_kept = is_kept[row]
     mine, here = call[owns], at[owns]
-    _fill(mask, here, completions.lengths[mine], np.ones(len(mine), np.int32))
-    _copy(lists(calls["logprobs"]), mine, logprobs, here)
+    ids = _joined(prompts, completions, leaves[kept])
+    mask = _spans(here, completions.lengths[mine], total)
+    versions, logprobs = np.full(total, -1, np.int32), np.zeros(total, np.float32)
+    _place(_Lists.of(calls["weight_versions"]), call[on_kept], versions, at[on_kept])
+    _place(_Lists.of(calls["logprobs"]), mine, logprobs, here)
     if redacted[mine].any():
-        replaced = np.zeros(len(ids), np.int32)
-        _copy(redactions, mine, replaced, here)
-        mask[replaced == 1], logprobs[replaced == 1] = 0, 0
+        replaced = np.zeros(total, np.int32)
+        _place(redactions, mine, replaced, here)
+        mask &= replaced == 0
+        logprobs[~mask] = 0
 
     def listed(values: npt.NDArray[Any]) -> pa.ListArray:
         return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(values))
 
     advantages = None
     if advantage is not None:
-        flat = np.zeros(len(ids), np.float32)
-        _fill(flat, here, completions.lengths[mine], advantage[mine].astype(np.float32))
+        order = np.argsort(here)
+        flat = np.zeros(total, np.float32)
+        flat[_spans(here, completions.lengths[mine], total)] = np.repeat(
+            advantage[mine[order]], completions.lengths[mine[order]]
+        )
         advantages = listed(flat * mask)
     return Rows(
         leaf=leaves[kept],
         input_ids=listed(ids),
-        loss_mask=listed(mask),
+        loss_mask=listed(mask.astype(np.int32)),
         logprobs=listed(logprobs),
         weight_versions=listed(versions),
         advantages=advantages,
@@ -118,28 +114,69 @@ def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) 
     )
 
 
-def lists(column: pa.ChunkedArray) -> Lists:
-    """A list column over flat values, NULL as an empty list."""
-    joined = column.combine_chunks()
-    if isinstance(joined, pa.ChunkedArray):  # no chunk at all
-        joined = pa.array([], column.type)
-    lengths = pc.fill_null(pc.list_value_length(joined), 0).to_numpy().astype(np.int64)
-    values = joined.flatten().to_numpy(zero_copy_only=False)
-    return Lists(values, np.cumsum(lengths) - lengths, lengths)
+@dataclass(frozen=True)
+class _Lists:
+    """A list column in one piece; NULL counts as empty."""
+
+    array: pa.ListArray
+    lengths: Ints
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> "_Lists":
+        joined = column.combine_chunks()
+        if isinstance(joined, pa.ChunkedArray):  # no chunk at all
+            joined = pa.array([], column.type)
+        return cls(joined, pc.fill_null(pc.list_value_length(joined), 0).to_numpy().astype(np.int64))
+
+    def values(self, which: Ints) -> npt.NDArray[Any]:
+        """The lists `which`, laid end to end."""
+        taken: npt.NDArray[Any] = self.array.take(pa.array(which)).flatten().to_numpy(zero_copy_only=False)
+        return taken
+
+    def sums(self) -> Ints:
+        """The sum of each list."""
+        total = np.concatenate([[0], np.cumsum(self.array.flatten().to_numpy(zero_copy_only=False), dtype=np.int64)])
+        ends = np.cumsum(self.lengths)
+        sums: Ints = total[ends] - total[ends - self.lengths]
+        return sums
 
 
-def _check_chains(calls: pa.Table, parent: Ints, prompts: Lists, completions: Lists) -> None:
+def _check_chains(calls: pa.Table, parent: Ints, prompts: _Lists, completions: _Lists) -> None:
     """Every prompt begins with the prompt and the completion of its parent; so, step by step, with its whole chain."""
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
-    short = prompts.lengths[child] < (prompts.lengths + completions.lengths)[above]
+    lengths = (prompts.lengths + completions.lengths)[above]
+    short = prompts.lengths[child] < lengths
     if short.any():
         raise _broken(calls, int(above[short][0]))
-    for known, offset in ((prompts, np.zeros(len(child), np.int64)), (completions, prompts.lengths[above])):
-        for entry, theirs, ours in _indices(known.starts[above], prompts.starts[child] + offset, known.lengths[above]):
-            differs = known.values[theirs] != prompts.values[ours]
-            if differs.any():
-                raise _broken(calls, int(above[entry[differs]][0]))
+    theirs = _joined(prompts, completions, above)
+    ours = prompts.values(child)
+    begins = np.cumsum(prompts.lengths[child]) - prompts.lengths[child]
+    differs = np.flatnonzero(theirs != ours[_spans(begins, lengths, len(ours))])
+    if len(differs):
+        raise _broken(calls, int(above[np.searchsorted(np.cumsum(lengths), differs[0], "right")]))
+
+
+def _joined(prompts: _Lists, completions: _Lists, which: Ints) -> npt.NDArray[Any]:
+    """Prompt and completion of these calls, laid end to end."""
+    both = pa.chunked_array([prompts.array, completions.array])
+    pairs = np.stack([which, which + len(prompts.lengths)], axis=1).ravel()
+    return _Lists.of(both).values(pairs)
+
+
+def _spans(at: Ints, lengths: Ints, total: int) -> Bools:
+    """True from `at[i]` on for `lengths[i]` values; no two overlap."""
+    steps = np.zeros(total + 1, np.int8)
+    some = lengths > 0
+    steps[at[some]] += 1
+    steps[at[some] + lengths[some]] -= 1
+    return np.cumsum(steps[:-1], dtype=np.int8).view(bool)
+
+
+def _place(source: _Lists, which: Ints, target: npt.NDArray[Any], at: Ints) -> None:
+    """`target[at[i] :]` becomes list `which[i]`, for every i; no two overlap."""
+    order = np.argsort(at)
+    target[_spans(at, source.lengths[which], len(target))] = source.values(which[order])
 
 
 def _broken(calls: pa.Table, call: int) -> BrokenCallTree:
@@ -160,35 +197,3 @@ def _chains(leaves: Ints, parent: Ints) -> tuple[Ints, Ints]:
         row, call = row[up >= 0], up[up >= 0]
     empty = [np.zeros(0, np.int64)]
     return np.concatenate(rows or empty), np.concatenate(found or empty)
-
-
-def _copy(source: Lists, which: Ints, target: npt.NDArray[Any], at: Ints) -> None:
-    """`target[at[i] :]` becomes list `which[i]`, for every i."""
-    for _, theirs, ours in _indices(source.starts[which], at, source.lengths[which]):
-        target[ours] = source.values[theirs]
-
-
-def _fill(target: npt.NDArray[Any], at: Ints, lengths: Ints, values: npt.NDArray[Any]) -> None:
-    """`target[at[i] : at[i] + lengths[i]]` becomes `values[i]`, for every i."""
-    for entry, _, ours in _indices(at, at, lengths):
-        target[ours] = values[entry]
-
-
-def _indices(source: Ints, target: Ints, lengths: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """For runs `source[i] ..` and `target[i] ..` of `lengths[i]` values: (i, source index, target index) of each value."""
-    ends = np.cumsum(lengths)
-    first = 0
-    while first < len(lengths):
-        done = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, done + AT_ONCE, "right")))
-        entry = np.repeat(np.arange(first, last), lengths[first:last])
-        within = np.arange(len(entry)) + done - (ends - lengths)[entry]
-        yield entry, source[entry] + within, target[entry] + within
-        first = last
-
-
-def _sums(flags: Lists) -> Ints:
-    """The sum of each list."""
-    total = np.concatenate([[0], np.cumsum(flags.values, dtype=np.int64)])
-    sums: Ints = total[flags.starts + flags.lengths] - total[flags.starts]
-    return sums

@@ -68,7 +68,7 @@ def test_staleness_counts_from_the_oldest_token(land, make, lake):
 
 def test_tokens_of_a_version_the_policy_was_not_trained_from_are_kept_out(land, make, lake):
     """Version 3 was rolled back: 4 was trained from 2. Another model's numbers say nothing here."""
-    lineage = [make.version(1), make.version(2, 1), make.version(3, 2), make.version(4, 2)]
+    lineage = [make.version(1), make.version(2, 1), make.version(3, 2), make.version(4, 2), make.version(5, 3)]
     Writer(lake).append("model_versions", [*lineage, make.version(4, 3, name="other")])
     sampled = [[2, 2], [3, 3], [4, 2], [4, 3], [2, 5]]
     batch = make.batch(sample=9, match=False, calls=[make.call([1], [2, 3], weight_versions=[4, 4])])

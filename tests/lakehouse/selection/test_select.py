@@ -120,9 +120,11 @@ def test_a_parent_that_does_not_exist_is_refused(labelled, make):
 
 def test_advantages_are_normalised_over_the_scored_episodes_of_the_whole_group(labelled, make):
     """An unscored episode shifts no mean; a stale one is not trained and still belongs to the baseline."""
-    stale = make.batch(sample=3, match=False, calls=[make.call([1], [2], version=-9)])
-    lake = labelled(make.group([True, False, None]) + stale)
-    select(lake, GRPO)
+    stale = make.batch(sample=3, match=False)  # of version 1
+    fresh = make.group([True, False, None], calls=[make.call([1, 2, 3], [4, 5], version=5)])
+    lake = labelled(fresh + stale)
+    Writer(lake).append("model_versions", [make.version(1), make.version(5, 1)])
+    select(lake, GRPO.model_copy(update={"policy_version": 5}))
     mean = 1 / 3
     std = math.sqrt(((1 - mean) ** 2 + 2 * mean**2) / 2)
     assert [row["advantage"] for row in rows(lake)] == pytest.approx([(1 - mean) / (std + 1e-4), -mean / (std + 1e-4)])
