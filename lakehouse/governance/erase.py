@@ -18,12 +18,12 @@ from lakehouse import store
 from lakehouse.erased import tombstone
 from lakehouse.governance import audit, scan
 from lakehouse.governance.deltalog import merged
-from lakehouse.governance.keys import keyed
 from lakehouse.governance.plan import Plan, folder, refresh
 from lakehouse.governance.probes import Probes, choose
 from lakehouse.governance.purge import Rule, purge
 from lakehouse.governance.scan import Scanned, Search
 from lakehouse.home import home
+from lakehouse.keys import keyed
 from lakehouse.query import connect
 from lakehouse.records import Erasure, dumps, now
 from lakehouse.write import Writer
