@@ -1,11 +1,12 @@
 """Which of an outside application's sessions the lake does not have, and what it knows of their problems."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
 import pyarrow as pa
 
 from lakehouse import store
+from lakehouse.privacy.door import NO_TOKENIZER
 from lakehouse.query import connect
 from lakehouse.records import Problem
 from lakehouse.rubrics import current
@@ -16,6 +17,7 @@ from lakehouse.write import Writer
 def missing(lake: str | None, tasks: Mapping[str, str]) -> set[str]:
     """Of these episode ids, each with its session's task id, those that have neither landed nor been refused.
 
+    One that was refused because its model's tokenizer was not known is tried again: it may be known by now.
     A session whose task is a dispatched episode belongs to a flow, which lands it itself.
     """
     wanted = pl.DataFrame(
@@ -28,11 +30,24 @@ def missing(lake: str | None, tasks: Mapping[str, str]) -> set[str]:
             select episode_id
             from wanted
             anti join bronze.episodes as landed using (episode_id)
-            anti join (from bronze.quarantine where table_name = 'episodes') as refused using (episode_id)
+            anti join (
+                from bronze.quarantine where table_name = 'episodes' and not starts_with(rule, $1)
+            ) as refused using (episode_id)
             anti join bronze.dispatches as own on own.episode_id = wanted.task_id
-            """
+            """,
+            [NO_TOKENIZER],
         ).fetchall()
     return {episode_id for (episode_id,) in rows}
+
+
+def settled(lake: str | None, episode_ids: Collection[str]) -> tuple[set[str], set[str]]:
+    """Of these episode ids, those that have landed, and those in quarantine."""
+    wanted = pl.DataFrame({"episode_id": sorted(episode_ids)}, schema={"episode_id": pl.String}).to_arrow()
+    with connect(lake) as connection:
+        connection.register("wanted", wanted)
+        landed = connection.execute("from wanted semi join bronze.episodes using (episode_id)").fetchall()
+        refused = connection.execute("from wanted semi join bronze.quarantine using (episode_id)").fetchall()
+    return {one for (one,) in landed}, {one for (one,) in refused}
 
 
 def problems(lake: str | None, problem_ids: Sequence[str]) -> dict[str, Problem]:

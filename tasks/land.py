@@ -2,39 +2,92 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
+from lakehouse import ingesting
+from lakehouse.privacy import pieces
+from lakehouse.records import now
 from lakehouse.write import Landed, Writer
 from sandboxes.episode import Result
+from sandboxes.external import episode_of
 from sandboxes.gateway.client import GatewayRefused, GatewayUnavailable
+from tasks.serving import models
 from tasks.stack.gateway import gateway_client
+from tasks.stack.settings import Settings
+
+REFUSED_DAYS = 7  # so long somebody can still find out why an episode is in quarantine
 
 
 @task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=2)
 def land(results: Sequence[Result]) -> Landed:
-    """Write episodes with their calls, actions and evidence; then their gateway sessions are sealed.
+    """Write episodes with their calls, actions and evidence; then nobody can read their gateway sessions any more.
 
-    Episodes that landed before are skipped.
+    Episodes that landed before are skipped. Sessions of episodes that went to quarantine stay as they are.
     """
+    _keep_tokenizer()
     landed = Writer().land(
         [result.episode for result in results],
         [call for result in results for call in result.calls],
         [action for result in results for action in result.actions],
         [evidence for result in results for evidence in result.evidence],
     )
+    refused = set(landed.quarantined)
+    written = [result.episode for result in results if result.episode.episode_id not in refused]
     try:
-        asyncio.run(_seal([result.episode.session_id for result in results if result.episode.session_id]))
+        asyncio.run(_shred([episode.session_id for episode in written if episode.session_id]))
     except (GatewayUnavailable, GatewayRefused) as error:
-        # The rows are safe; an unsealed session only takes room in the gateway's journal for longer.
-        get_run_logger().warning("the episodes have landed, but not all of their sessions could be sealed: %s", error)
+        # The rows are safe; `maintain` does this again.
+        get_run_logger().warning(
+            "the episodes have landed, but not all of their sessions could be made unreadable: %s", error
+        )
     return landed
 
 
-async def _seal(session_ids: Sequence[str]) -> None:
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def shred_what_landed() -> int:
+    """Make sessions unreadable whose episode has landed, or is in quarantine for a week. Returns how many.
+
+    Landing does it; this is for what landed while the gateway did not answer.
+    """
+    try:
+        count = asyncio.run(_shred_closed())
+    except GatewayUnavailable as error:
+        print(f"no sessions shredded: {error}")
+        return 0
+    print(f"sessions of landed episodes that could still be read: {count}, now shredded")
+    return count
+
+
+async def _shred_closed() -> int:
+    async with gateway_client(timeout_s=600) as gateway:
+        closed = await gateway.closed_sessions()
+        # A flow's session has its episode's id as its task; an outside application's is named after the session.
+        names = {one["session_id"]: {one["task_id"], episode_of(one)} for one in closed}
+        landed, refused = ingesting.settled(None, set().union(*names.values()))
+        long_ago = now() - timedelta(days=REFUSED_DAYS)
+        over = [
+            one["session_id"]
+            for one in closed
+            if names[one["session_id"]] & landed
+            or (names[one["session_id"]] & refused and datetime.fromisoformat(one["ended_at"]) < long_ago)
+        ]
+        return await gateway.shred_sessions(over)
+
+
+async def _shred(session_ids: Sequence[str]) -> None:
     if not session_ids:
         return
     async with gateway_client() as gateway:
-        await gateway.seal_sessions(session_ids)
+        await gateway.shred_sessions(session_ids)
+
+
+def _keep_tokenizer() -> None:
+    """What is landed may have to be masked, token by token. Without it nothing that must be masked gets in."""
+    settings = Settings()
+    folder = models.local(settings.model, settings.home)
+    if folder is not None:
+        pieces.keep(settings.model_name, folder)

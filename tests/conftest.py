@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from lakehouse.home import Home
+from lakehouse.privacy import pieces
 from sandboxes.backends import cgroup
 from sandboxes.backends.base import BackendUnavailable, Limits
+from sandboxes.gateway.scripted.tokenizer import tokenizer_json
 from tasks.registry.watch import Watch
 from tasks.serving import launch, models
 from tasks.serving.engine import BASE_VERSION, Engine
@@ -52,6 +54,16 @@ def boxes() -> Iterator[tuple[cgroup.Group, cgroup.Group]]:
     yield late, early
     for group in (late, early):
         asyncio.run(group.remove())
+
+
+@pytest.fixture
+def scripted_tokenizer(tmp_path, monkeypatch) -> None:
+    """A home in the test's own folder that knows the scripted engine's tokens, so that its calls can be masked."""
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    folder = tmp_path / "scripted"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(tokenizer_json())
+    pieces.keep("scripted", folder)
 
 
 @pytest.fixture(scope="session")

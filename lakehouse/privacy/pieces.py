@@ -67,12 +67,17 @@ def keep(model_name: str, folder: Path) -> None:
     source, kept = folder / "tokenizer.json", _path(model_name)
     if not source.is_file():
         return
-    if kept.is_file() and kept.read_bytes() == source.read_bytes():
+    if kept.is_file() and _mark(kept) == _mark(source):
         return
     kept.parent.mkdir(parents=True, exist_ok=True)
     draft = kept.with_name(f".{kept.name}-{os.getpid()}")
-    shutil.copyfile(source, draft)
+    shutil.copy2(source, draft)  # with its time, which tells whether it is another one
     draft.replace(kept)
+
+
+def _mark(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
 
 
 def pieces_of(model_name: str) -> Pieces | None:

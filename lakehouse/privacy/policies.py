@@ -45,7 +45,7 @@ def of_episodes(lake: str, episodes: Iterable[Episode]) -> dict[str, Policy]:
 
 def _sources(lake: str, problem_ids: set[str]) -> dict[str, str]:
     table = store.opened(lake, "problems")
-    if table is None:
+    if table is None or not problem_ids:
         return {}
     wanted = [("problem_id", "in", sorted(problem_ids))]
     rows = store.read(lake, table, ["problem_id", "source", "created_at"], wanted).sort_by("created_at")

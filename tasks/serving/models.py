@@ -26,6 +26,14 @@ def resolve(model: str, home: Home) -> Path:
     raise ModelError(f"no model {model!r}: give tiny, smollm2, a folder that exists, or a hub name such as ORG/NAME")
 
 
+def local(model: str, home: Home) -> Path | None:
+    """The folder that `resolve` gives, where it is on this machine already."""
+    if model == "tiny":
+        return TINY
+    folder = Path(model) if Path(model).is_dir() else home.models / model.replace("/", "--")
+    return folder if folder.is_dir() else None
+
+
 def check(folder: Path) -> Path:
     """`folder`, if it holds all that training and serving need; else ModelError naming everything that is missing."""
     missing = []

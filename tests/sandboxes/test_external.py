@@ -18,6 +18,7 @@ from sandboxes.gateway.scripted.engine import Scripted
 from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("scripted_tokenizer")
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 ASK = {"role": "user", "content": "Where is my order?"}
 FUNCTION = {"name": "look", "arguments": '{"order": "4711"}'}
@@ -125,7 +126,7 @@ async def test_two_sessions_of_a_problem_are_two_episodes_of_one_group(tmp_path)
             await application.start()
             await application.play()
             listed.append(await application.close())
-        one, two = [(await receive(client, each, PROBLEM, model_name="m")).episode for each in listed]
+        one, two = [(await receive(client, each, PROBLEM, model_name="scripted")).episode for each in listed]
         assert one.group_id == two.group_id and one.episode_id != two.episode_id
         assert one.sample_index != two.sample_index
         later = {**listed[0], "started_at": "2031-01-01T00:00:00+00:00"}  # the same number in a journal begun anew
@@ -137,7 +138,7 @@ async def test_without_a_reward_there_is_no_evidence_and_no_reward_of_0(tmp_path
     async with world(tmp_path) as (application, client):
         await application.start()
         await application.play()
-        result = await receive(client, await application.close(), None, model_name="m")
+        result = await receive(client, await application.close(), None, model_name="scripted")
     assert result.episode.status == Status.OK and "no reward" in result.episode.error and result.evidence == []
     assert result.episode.problem_edition is None
     land(lake, result)
@@ -153,7 +154,7 @@ async def test_a_reward_after_a_call_that_the_engine_lost_is_evidence_and_no_rew
         seen = {"role": "tool", "tool_call_id": "c", "content": "in Oslo"}
         assert (await application.ask([ASK, {"role": "assistant", **said}, seen])).status_code == 503
         await client.set_reward(session, 0.0, scope="episode", labeller="shop", reason="no refund was made")
-        result = await receive(client, await application.close(), PROBLEM, model_name="m")
+        result = await receive(client, await application.close(), PROBLEM, model_name="scripted")
     assert result.episode.status == Status.INFRA_ERROR and "infra_error" in result.episode.error
     assert len(result.evidence) == 1
     land(lake, result)
@@ -163,19 +164,19 @@ async def test_a_reward_after_a_call_that_the_engine_lost_is_evidence_and_no_rew
 async def test_how_a_session_ended_is_its_status(tmp_path):
     async with world(tmp_path) as (application, client):
         await application.start()
-        nothing = await receive(client, await application.close(), PROBLEM, model_name="m")
+        nothing = await receive(client, await application.close(), PROBLEM, model_name="scripted")
         await application.start(limits={"max_calls": 1})
         await application.ask([ASK])
         assert (
             await application.ask([ASK, LOOK, {"role": "tool", "tool_call_id": "c", "content": "x"}])
         ).status_code == 400
-        spent = await receive(client, await application.close(), PROBLEM, model_name="m")
+        spent = await receive(client, await application.close(), PROBLEM, model_name="scripted")
         await application.start()
         await application.ask([ASK], max_tokens=1)
-        cut = await receive(client, await application.close(), PROBLEM, model_name="m")
+        cut = await receive(client, await application.close(), PROBLEM, model_name="scripted")
         await application.start(mode="demonstration")
         await application.ask([ASK], demonstration=LOOK)
-        shown = await receive(client, await application.close(), PROBLEM, model_name="m")
+        shown = await receive(client, await application.close(), PROBLEM, model_name="scripted")
     assert (nothing.episode.status, spent.episode.status, cut.episode.status) == (
         "agent_error",
         "truncated",
@@ -190,5 +191,5 @@ async def test_tool_calls_whose_results_nobody_saw_are_left_out(tmp_path):
     async with world(tmp_path) as (application, client):
         await application.start()
         await application.ask([ASK])
-        result = await receive(client, await application.close(), PROBLEM, model_name="m")
+        result = await receive(client, await application.close(), PROBLEM, model_name="scripted")
     assert len(result.calls) == 1 and result.actions == []

@@ -173,6 +173,11 @@ def test_quarantine_refuses_what_has_something_and_lets_the_rest_through(make, t
     assert "email (1)" in row.rule and MAIL not in row.model_dump_json()
 
 
+def test_nothing_to_land_is_nothing_to_look_at(lake, declare):
+    declare("made up")
+    assert admit([], [], [], [], lake=lake).episodes == []
+
+
 def test_detectors_that_cannot_run_stop_the_landing(make, tokenizer, lake, declare, monkeypatch):
     declare()
     monkeypatch.setitem(__import__("sys").modules, "lakehouse.privacy.secrets", None)

@@ -102,7 +102,7 @@ def test_tools_say_what_is_wrong_with_a_call(shop):
     assert books.changes == {} and books.outcome is None
 
 
-async def test_its_sessions_become_episodes_with_its_rewards(tmp_path, shop, problems):
+async def test_its_sessions_become_episodes_with_its_rewards(tmp_path, shop, problems, scripted_tokenizer):
     case = shop.SCENARIOS[0]
     chosen = ["--only", case.name]
     places = {"LAKELOOP_HOME": str(tmp_path), "MODEL": "scripted"}
