@@ -60,7 +60,7 @@ class Bisected(BaseModel):
         float | None
     )  # by how much: a difference of success; None where no two versions of a step were evaluated alike
     effects: list[Effect]  # of the suspect step, the largest share first
-    not_measured: str | None  # why effects are missing, or from which tables they are
+    not_measured: str | None  # what of the effects is missing, and why
     verdict: str
 
 
@@ -157,12 +157,12 @@ def _effects(lake: str | None, older: TrainingSet | None, newer: TrainingSet | N
     try:
         pinned_selection(older), pinned_selection(newer)
         with connect(lake, pinned=newer.pinned_versions) as connection:
-            return _measured(connection, older, newer), None
+            return _measured(connection, older, newer)
     except (NotPinned, UnknownPin) as error:
         return [], str(error)
 
 
-def _measured(connection: Connection, older: TrainingSet, newer: TrainingSet) -> list[Effect]:
+def _measured(connection: Connection, older: TrainingSet, newer: TrainingSet) -> tuple[list[Effect], str | None]:
     asked, steps, settings = pinned_selection(newer)
     before, old_steps, old_settings = pinned_selection(older)
     base = decided(connection, asked, steps, settings)
@@ -182,8 +182,20 @@ def _measured(connection: Connection, older: TrainingSet, newer: TrainingSet) ->
         strange = _of_other_engines(connection, newer, known["engines"])
         yield "engine", lambda: base.with_columns(keep=pl.col("keep") & ~pl.col("episode_id").is_in(strange))
 
-    found = [_effect(what, base, make()) for what, make in variants()]
-    return sorted((one for one in found if one.share > 0), key=lambda one: -one.share)
+    effects, note = [], None
+    for what, make in variants():
+        without = make()
+        if what == "rubric" and _unjudged(base, without):
+            note = f"{', '.join(before.rubrics)} has not judged all of these episodes: `lakeloop label` judges them"
+            continue
+        effects.append(_effect(what, base, without))
+    return sorted((one for one in effects if one.share > 0), key=lambda one: -one.share), note
+
+
+def _unjudged(base: pl.DataFrame, without: pl.DataFrame) -> int:
+    """Kept episodes that the other rubrics have not judged, which says nothing of how they would."""
+    kept = base.filter("keep").select("episode_id")
+    return without.join(kept, on="episode_id", how="semi").filter(pl.col("reason") == "unlabelled").height
 
 
 def _known(connection: Connection, older: TrainingSet) -> Row:

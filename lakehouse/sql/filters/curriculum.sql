@@ -1,3 +1,4 @@
+-- grain: one row per episode that is left out, with the reason
 -- keeps: problems that the model solves sometimes: neither hardly ever nor nearly always
 -- settings: min_success=0.1, max_success=0.9, min_attempts=4
 -- inputs: before, episodes, judged

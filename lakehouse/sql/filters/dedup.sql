@@ -1,3 +1,4 @@
+-- grain: one row per episode that is left out, with the reason
 -- keeps: the first of a problem's episodes that sampled the very same tokens
 -- inputs: before, calls
 with sampled as (

@@ -1,3 +1,4 @@
+-- grain: one row per episode that is left out, with the reason
 -- keeps: fresh policy samples of groups whose outcomes differ
 -- variables: policy_version (the version training starts from), max_staleness (in versions)
 -- inputs: before, model_versions

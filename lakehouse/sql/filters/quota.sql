@@ -1,3 +1,4 @@
+-- grain: one row per episode that is left out, with the reason
 -- keeps: whole groups up to so many episodes of each source of problems
 -- settings: per_source=1000
 -- inputs: before

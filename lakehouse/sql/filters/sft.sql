@@ -1,3 +1,4 @@
+-- grain: one row per episode that is left out, with the reason
 -- keeps: demonstrations that solved their problem
 -- inputs: before
 select

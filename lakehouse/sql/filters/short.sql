@@ -1,3 +1,4 @@
+-- grain: one row per episode that is left out, with the reason
 -- keeps: episodes within limits of length
 -- settings: max_sampled_tokens=1024, max_calls=32
 -- inputs: before

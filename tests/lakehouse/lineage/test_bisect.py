@@ -1,6 +1,7 @@
 """Between two versions: what changed, where success fell, and what did most to the training set."""
 
 import pytest
+from deltalake import DeltaTable
 
 from lakehouse.label import label
 from lakehouse.lineage.bisect import NotComparable, bisect
@@ -41,6 +42,19 @@ def test_another_rubric_is_named_by_how_far_advantages_moved(line, make):
     found = bisect(line.lake, "toy@2", "toy@3")
     assert ("rubric", "search") in changed(found)
     assert all(effect.what == "rubric" for effect in found.effects)
+
+
+def test_a_rubric_that_has_not_judged_the_newer_episodes_is_not_measured(line, make):
+    line.train(2, group(make, "a", 1), rubrics=["search@1"])
+    line.train(3, group(make, "b", 2))
+    DeltaTable(f"{line.lake}/rewards").delete("rubric_version = 1")
+    pinned = {"table_versions": f"regexp_replace(table_versions, '\"rewards\":[0-9]+', '\"rewards\":{99}')"}
+    newest = DeltaTable(f"{line.lake}/rewards").version()
+    update = {name: sql.replace("{99}", str(newest)) for name, sql in pinned.items()}
+    DeltaTable(f"{line.lake}/training_sets").update(updates=update)
+    found = bisect(line.lake, "toy@2", "toy@3")
+    assert found.effects == []
+    assert found.not_measured.startswith("search@1 has not judged")
 
 
 def test_other_data_and_another_engine_are_named(line, make):
