@@ -24,13 +24,14 @@ SCHEMA_VERSION = (
 class Column:
     """What governance needs to know of a column. `retention_days` None: kept as long as the table."""
 
-    sensitivity: Literal["plain", "pseudonym", "content"]
+    sensitivity: Literal["plain", "pseudonym", "person", "content"]
     retention_days: int | None
 
 
 PLAIN = Column("plain", None)  # counts, times, names of our own parts
 PSEUDONYM = Column("pseudonym", None)  # links rows of one episode or problem; says nothing by itself
 CONTENT = Column("content", 365)  # what a model or a tool wrote in an episode, as text or as token ids
+PERSON = Column("person", None)  # names somebody: a subject, a reviewer, whoever acted
 LASTING = Column("content", None)  # content that other things rest on: problems, and what a model was trained on
 
 
@@ -95,7 +96,8 @@ TABLES: dict[str, Table] = {
             ("episode_id",),
             ("run_id",),
             _EPISODE
-            | _each(PSEUDONYM, "attempt_id", "session_id", "problem_edition", "subject")
+            | _each(PSEUDONYM, "attempt_id", "session_id", "problem_edition")
+            | _each(PERSON, "subject")
             | _each(CONTENT, "error"),
         ),
         Table(
@@ -150,6 +152,8 @@ TABLES: dict[str, Table] = {
             records.Source,
             "one row per declaration; the newest of a source holds",
             ("source", "declared_at"),
+            (),
+            _each(PERSON, "declared_by"),
         ),
         Table(
             "quarantine",
@@ -182,7 +186,7 @@ TABLES: dict[str, Table] = {
             "one row per verdict of a person; the newest of an episode and reviewer holds",
             ("review_id",),
             (),
-            _each(PSEUDONYM, "review_id", "episode_id", "reviewer") | _each(CONTENT, "comment"),
+            _each(PSEUDONYM, "review_id", "episode_id") | _each(PERSON, "reviewer") | _each(CONTENT, "comment"),
         ),
         Table(
             "erasures",
@@ -190,9 +194,9 @@ TABLES: dict[str, Table] = {
             "one row per step of an erasure, with its proof; the newest of an erasure holds",
             ("erasure_id", "erased_at"),
             (),
-            _each(PSEUDONYM, "erasure_id", "subject", "episode_ids"),
+            _each(PSEUDONYM, "erasure_id", "subject", "episode_ids") | _each(PERSON, "requested_by"),
         ),
-        Table("audit", records.AuditEntry, "one row per act on the lake", ("entry_id",), (), _each(PSEUDONYM, "actor")),
+        Table("audit", records.AuditEntry, "one row per act on the lake", ("entry_id",), (), _each(PERSON, "actor")),
     )
 }
 
