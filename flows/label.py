@@ -6,7 +6,7 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 from pydantic import Field
 
-from tasks.label import MAX_UNJUDGED, apply, checked, current_rubrics
+from tasks.label import CoverageError, apply, checked, current_rubrics
 
 
 @flow(name="label", log_prints=True)
@@ -14,7 +14,7 @@ def label(
     rubrics: list[str] | None = None,
     run_ids: list[str] | None = None,
     where: str = "true",
-    max_unjudged: Annotated[float, Field(ge=0, le=1)] = MAX_UNJUDGED,
+    max_unjudged: Annotated[float, Field(ge=0, le=1)] | None = None,
 ) -> list[dict[str, Any]]:
     """Judge episodes by SQL rubrics. Idempotent: only judgements that changed are appended.
 
@@ -24,11 +24,19 @@ def label(
         run_ids: Runs to judge. Default: all.
         where: Which of their episodes: SQL over the columns of `episodes`.
         max_unjudged: Share of the episodes that may stay without a reward though they ended by the policy's own doing.
-            Where it is more, what should have measured them has failed: the run fails and writes nothing.
+            Where it is more, what should have measured them has failed: that rubric writes nothing, and the run fails once
+            the others are done. Default: what the rubric says, mostly a half.
     """
-    table = []
+    table: list[dict[str, Any]] = []
+    failures: list[CoverageError] = []
     for rubric in checked(rubrics or current_rubrics()):
-        found = apply(rubric, run_ids or [], where, max_unjudged)
-        table.append({"rubric": rubric, **found.model_dump()})
+        try:
+            found = apply(rubric, run_ids or [], where, max_unjudged)
+        except CoverageError as failure:
+            failures.append(failure)
+        else:
+            table.append({"rubric": rubric, **found.model_dump()})
     create_table_artifact(key="rewards", table=table, description="Judgements by rubric")
+    if failures:
+        raise failures[0]
     return table

@@ -12,9 +12,7 @@ from lakehouse.rubrics import Asked, Coverage, RubricError, UnknownRubric, asked
 from lakehouse.schema import TABLES
 from lakehouse.write import Writer
 
-MAX_UNJUDGED = 0.5  # share of the trainable episodes
-
-__all__ = ["MAX_UNJUDGED", "CoverageError", "Labelled", "RubricError", "UnknownRubric", "current", "label"]
+__all__ = ["CoverageError", "Labelled", "RubricError", "UnknownRubric", "current", "label"]
 
 
 class CoverageError(RuntimeError):
@@ -45,14 +43,15 @@ def label(
     rubric: str,
     *,
     where: str = "true",
-    max_unjudged: float = MAX_UNJUDGED,
+    max_unjudged: float | None = None,
     actor: str | None = None,
 ) -> Labelled:
     """Judge episodes with a rubric such as "swe@2" or "swe@3:partial=0.5". `where` is SQL over the columns of `episodes`.
 
     Idempotent: only judgements that differ from the newest one are appended. UnknownRubric if there is no such version;
     RubricError if it is wrong, or its text is not the one that this version judged with before; CoverageError if a larger
-    share of the trainable episodes than `max_unjudged` stays without a reward. Whatever is raised, nothing was written.
+    share of the trainable episodes than `max_unjudged` (None: than the rubric says) stays without a reward. Whatever is
+    raised, nothing was written. `actor` is who the audit names; None: the user of this process.
     """
     wanted = asked(rubric)
     # Pinned, so that an episode landing meanwhile is not seen without its evidence.
@@ -60,8 +59,9 @@ def label(
         _same_text(connection, wanted)
         found = judge(connection, wanted, where=where)
         news = _news(connection, wanted)
-    if found.unjudged > max_unjudged:
-        raise CoverageError(wanted.title, found, max_unjudged)
+    limit = wanted.rubric.unjudged if max_unjudged is None else max_unjudged
+    if found.unjudged > limit:
+        raise CoverageError(wanted.title, found, limit)
     if news.num_rows:
         Writer(lake).append_arrow("rewards", _rewards(news, wanted, now()))
         note(lake, "label", wanted.title, {"where": where, "written": news.num_rows}, actor)

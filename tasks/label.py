@@ -5,16 +5,16 @@ from collections.abc import Iterable, Sequence
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from lakehouse.label import MAX_UNJUDGED, Labelled, current, label
+from lakehouse.label import CoverageError, Labelled, current, label
 from lakehouse.rubrics import asked
 from sandboxes.problems.kinds import KINDS
 from tasks.acting import actor
 
-__all__ = ["MAX_UNJUDGED", "apply", "checked", "current_rubrics", "selected"]
+__all__ = ["CoverageError", "apply", "checked", "current_rubrics", "selected"]
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=2, task_run_name="apply {rubric}")
-def apply(rubric: str, run_ids: Sequence[str], where: str = "true", max_unjudged: float = MAX_UNJUDGED) -> Labelled:
+def apply(rubric: str, run_ids: Sequence[str], where: str = "true", max_unjudged: float | None = None) -> Labelled:
     """Judge the episodes of these runs (all runs when empty) of the rubric's kinds of problem."""
     return label(None, rubric, where=selected(run_ids, where), max_unjudged=max_unjudged, actor=actor())
 

@@ -9,7 +9,8 @@
     select episode_id, status, outcome, reward, components from ... where $partial ...
 
 `kinds` are the kinds of problems whose episodes it judges; without the line every kind. A parameter's default is a JSON
-scalar. One version is one text: to judge otherwise, write the next version.
+scalar. `unjudged` is the share of trainable episodes that may stay without a reward before labelling with it fails (a half).
+One version is one text: to judge otherwise, write the next version.
 """
 
 import itertools
@@ -26,7 +27,9 @@ SHIPPED = Path(__file__).parents[1] / "sql" / "rubrics"
 NAME = r"[a-z_]+"
 _REFERENCE = re.compile(rf"({NAME})@([1-9]\d*)(?::(.+))?")
 _REQUIRED = ("name", "version", "grain", "inputs")
-_KNOWN = (*_REQUIRED, "kinds", "outcome", "reward", "note")
+_KNOWN = (*_REQUIRED, "kinds", "unjudged", "outcome", "reward", "note")
+
+MAX_UNJUDGED = 0.5  # share of the trainable episodes
 
 Scalar = str | float | bool
 
@@ -58,6 +61,7 @@ class Rubric:
     header: Mapping[str, str]
     kinds: tuple[str, ...]
     parameters: Mapping[str, Parameter]
+    unjudged: float  # the share of trainable episodes that it may leave without a reward
 
     @property
     def title(self) -> str:
@@ -168,6 +172,7 @@ def read(path: Path) -> Rubric:
             for key, text in header.items()
             if key.startswith("parameter ")
         },
+        unjudged=_share(path, header.get("unjudged")),
     )
 
 
@@ -194,6 +199,17 @@ def _parameter(path: Path, key: str, text: str) -> Parameter:
     if not isinstance(default, Scalar) and not isinstance(default, int):
         raise RubricError(f'{path}: `{key}` must begin with its default: a number, true, false or "text", not {text!r}')
     return Parameter(default, text[end:].lstrip(" ,"))
+
+
+def _share(path: Path, text: str | None) -> float:
+    """A share from 0 to 1 at the beginning of a header's value; MAX_UNJUDGED where there is none."""
+    try:
+        share = MAX_UNJUDGED if text is None else float(text.partition(",")[0])
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise RubricError(f"{path}: `unjudged` begins with a share from 0 to 1, not {text!r}")
+    return share
 
 
 def _given(rubric: Rubric, text: str | None) -> dict[str, Scalar]:

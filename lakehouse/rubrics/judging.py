@@ -149,14 +149,27 @@ def _keep_the_rules(connection: Connection, rubric: Rubric, into: str) -> None:
     if twice:
         name, rows = twice[0]
         raise _broken(rubric, f"one row per episode; it gives {rows} for {name}", len(twice))
-    for condition, law in _RULES.items():
-        bad = connection.execute(
-            f"select judgement.* from {into} as judgement inner join {into}_due using (episode_id) where {condition} order by 1"
-        ).pl()
-        if bad.height:
-            row = bad.to_dicts()[0]
-            told = ", ".join(f"{name}={row[name]!r}" for name in ("status", "outcome", "reward"))
-            raise _broken(rubric, f"{law}; {row['episode_id']} has {told}", bad.height)
+    cases = " ".join(f"when {condition} then {number}" for number, condition in enumerate(_RULES))
+    broken = connection.execute(
+        f"""
+        with judged as (
+            select judgement.*, case {cases} end as rule
+            from {into} as judgement
+            inner join {into}_due using (episode_id)
+        )
+
+        select rule, count(*) as episodes, arg_min(judged, episode_id) as example
+        from judged
+        where rule is not null
+        group by rule
+        order by rule
+        limit 1
+        """
+    ).pl()
+    if broken.height:
+        rule, episodes, row = broken.row(0)
+        told = ", ".join(f"{name}={row[name]!r}" for name in ("status", "outcome", "reward"))
+        raise _broken(rubric, f"{list(_RULES.values())[rule]}; {row['episode_id']} has {told}", episodes)
 
 
 def _broken(rubric: Rubric, law: str, episodes: int) -> RubricError:

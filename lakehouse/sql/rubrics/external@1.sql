@@ -1,6 +1,7 @@
 -- name: external
 -- version: 1
 -- kinds: external
+-- unjudged: 1, applications need not reward every session
 -- grain: one row per episode of an application outside
 -- inputs: episodes, evidence "rewards"
 -- outcome: 1 where the reward is at least 1, else 0

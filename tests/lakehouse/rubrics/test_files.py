@@ -48,6 +48,7 @@ def test_a_reference_gives_parameters_and_the_rest_have_their_defaults(own):
         (("-- name: toy", "-- name: Toy"), "lower-case"),
         (("-- inputs: episodes\n", "-- inputs: episodes\n-- parameter p: much\n"), "must begin with its default"),
         (("-- inputs: episodes\n", "-- inputs: episodes\n-- parameter p: [1]\n"), "must begin with its default"),
+        (("-- inputs: episodes\n", "-- inputs: episodes\n-- unjudged: most\n"), "a share from 0 to 1"),
     ],
 )
 def test_a_file_whose_header_is_wrong_is_named(own, change, why):

@@ -108,6 +108,15 @@ def test_a_judge_that_failed_everywhere_fails_the_run_and_writes_nothing(refused
     assert label(lake, "toy@1", max_unjudged=0.75) == Labelled(scored=1, no_evidence=3, not_trainable=0, written=4)
 
 
+def test_a_rubric_may_say_how_many_it_leaves_out(own, lake, make):
+    path = own.paying("toy@1", "1", header="-- unjudged: 0.7, some have nothing to say\n")
+    path.write_text(path.read_text() + "and sample_index = 0")
+    make.group([True] * 3).land(lake)
+    assert label(lake, "toy@1").missing == 2
+    with pytest.raises(CoverageError, match="50% are allowed"):
+        label(lake, "toy@1", max_unjudged=0.5)
+
+
 def test_episodes_without_a_row_count_as_unjudged(own, refused, lake, make):
     own.paying("toy@1", "1")
     path = own.folder / "toy@1.sql"
