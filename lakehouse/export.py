@@ -10,6 +10,10 @@ class UnknownTrainingSet(LookupError):
     """The lake holds no training set of this id."""
 
 
+class RowsErased(LookupError):
+    """A training set is not what it was: an erasure or retention took rows of it, or their content."""
+
+
 class MixedTemperatures(ValueError):
     """A training set's tokens were sampled at several temperatures."""
 
@@ -26,9 +30,17 @@ def training_set(lake: str | None, training_set_id: str) -> TrainingSet:
 
 
 def export_rows(lake: str | None, training_set_id: str, path: Path) -> Path:
-    """Write the set's rows to a Parquet file at `path`, ordered by row_index."""
+    """Write the set's rows to a Parquet file at `path`, ordered by row_index. RowsErased where they are not all there."""
     known = training_set(lake, training_set_id)
     with connect(lake) as connection:
+        taken = connection.execute(
+            "select erasure_id, reason from erasures where list_contains(training_sets, $1) limit 1", [training_set_id]
+        ).fetchone()
+        if taken is not None:
+            raise RowsErased(
+                f"training set {training_set_id} lost rows to {taken[0]} ({taken[1]}): its digest does not hold any more and it "
+                "is not trained on again. Select a new one"
+            )
         rows = connection.execute(
             "select * from training_rows where training_set_id = $1 order by row_index", [training_set_id]
         ).pl()

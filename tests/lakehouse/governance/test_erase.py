@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from lakehouse import connect
 from lakehouse.erased import ErasedVersion, tombstone
+from lakehouse.export import RowsErased, export_rows
 from lakehouse.governance import audit, erase, plan, purge
 from lakehouse.governance.plan import BY_EPISODE
 
@@ -168,6 +169,13 @@ def test_versions_made_of_it_are_tainted_with_their_descendants(town):
             erase.refuse_tainted(town.lake, "toy", version)
     for version in (1, 4):
         erase.refuse_tainted(town.lake, "toy", version)
+
+
+def test_a_training_set_that_lost_rows_is_not_handed_out_again(town, tmp_path):
+    export_rows(town.lake, "ts-1", tmp_path / "before.parquet").unlink()
+    row = erased(town)
+    with pytest.raises(RowsErased, match=row.erasure_id):
+        export_rows(town.lake, "ts-1", tmp_path / "rows.parquet")
 
 
 def test_the_audit_keeps_the_act_and_forgets_the_episode(town):
