@@ -19,6 +19,7 @@ from flows.cli import (
     reviews,
     rubrics,
     runs,
+    sources,
     stack,
 )
 
@@ -42,6 +43,7 @@ rubrics.add_to(app)
 reviews.add_to(app)
 problems.add_to(app)
 export.add_to(app)
+sources.add_to(app)
 governance.add_to(app)
 bench.add_to(app)
 images.add_to(app)

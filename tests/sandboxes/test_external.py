@@ -74,7 +74,7 @@ def land(lake, *results):
 
 
 def judged(lake):
-    label(lake, "external@1")
+    label(lake, "external@1", max_unjudged=1)
     return query("select status, outcome, reward from latest_rewards order by labelled_at", lake).rows()
 
 
