@@ -1,6 +1,6 @@
 """Judge episodes by a rubric: SQL over evidence, appended to `rewards`. A new rubric is a relabel, not a re-rollout."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pyarrow as pa
 
@@ -59,11 +59,12 @@ def label(
         _same_text(connection, wanted)
         found = judge(connection, wanted, where=where)
         news = _news(connection, wanted)
+        last = _last(connection, wanted)
     limit = wanted.rubric.unjudged if max_unjudged is None else max_unjudged
     if found.unjudged > limit:
         raise CoverageError(wanted.title, found, limit)
     if news.num_rows:
-        Writer(lake).append_arrow("rewards", _rewards(news, wanted, now()))
+        Writer(lake).append_arrow("rewards", _rewards(news, wanted, max(now(), last)))
         note(lake, "label", wanted.title, {"where": where, "written": news.num_rows}, actor)
     return Labelled(
         scored=found.scored,
@@ -86,6 +87,15 @@ def _same_text(connection: Connection, wanted: Asked) -> None:
             f"{row[0]} rewards in the lake are of another text of this version: "
             f"put the text back and call the new one {rubric.name}@{rubric.version + 1}"
         )
+
+
+def _last(connection: Connection, wanted: Asked) -> datetime:
+    """A moment after every judgement of this version, whatever the clock of the machine that gave it."""
+    row = connection.execute(
+        "select max(labelled_at) + interval 1 microsecond from rewards where rubric = $1 and rubric_version = $2",
+        [wanted.rubric.name, wanted.rubric.version],
+    ).fetchone()
+    return row[0] if row and row[0] else datetime.min.replace(tzinfo=UTC)
 
 
 def _news(connection: Connection, wanted: Asked) -> pa.Table:

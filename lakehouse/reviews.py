@@ -121,7 +121,17 @@ def review(
     if queue not in (*RULES, ASKED):
         raise ReviewError(f"no queue {queue!r}; there are {', '.join((*RULES, ASKED))}")
     with connect(lake) as connection:
-        if connection.execute("select 1 from episodes where episode_id = $1", [episode_id]).fetchone() is None:
+        row = connection.execute(
+            """
+            select max(reviewed_at) + interval 1 microsecond
+            from episodes
+            left join reviews using (episode_id)
+            where episode_id = $1
+            group by episode_id
+            """,
+            [episode_id],
+        ).fetchone()
+        if row is None:
             raise ReviewError(f"no episode {episode_id!r} has landed; `lakeloop review queue` lists those to look at")
     verdict = Review(
         review_id=f"rv-{uuid4().hex}",
@@ -130,7 +140,7 @@ def review(
         queue=queue,
         outcome=outcome,
         comment=None if comment is None else cleaned(comment),
-        reviewed_at=now(),
+        reviewed_at=max(now(), row[0]) if row[0] else now(),  # after every other, whatever the clock that gave it
     )
     Writer(lake).append("reviews", [verdict])
     note(lake, "review", episode_id, {"review_id": verdict.review_id, "outcome": outcome, "queue": queue}, who)

@@ -138,7 +138,7 @@ def rewards(kind: str, results: "Sequence[Result]") -> list[float | None]:
         evidence = [fact for result in results for fact in result.evidence]
         actions = [action for result in results for action in result.actions]
         Writer(lake).land([result.episode for result in results], [], actions, evidence)
-        label(lake, current(kind))
+        label(lake, current(kind), max_unjudged=1)  # what is not judged is told below
         paid = dict(query("select episode_id, reward from latest_rewards", lake).rows())
     return [paid[result.episode.episode_id] for result in results]
 

@@ -111,36 +111,39 @@ class Asked:
 
 def rubrics() -> list[Rubric]:
     """Every version of every rubric, by name and version. RubricError where a file is wrong or two are the same version."""
-    found: dict[tuple[str, int], Rubric] = {}
-    for path in itertools.chain(*(sorted(folder.glob("*.sql")) for folder in (SHIPPED, home().rubrics))):
-        rubric = read(path)
-        key = (rubric.name, rubric.version)
-        if key in found:
-            raise rubric.error(f"{found[key].path} is the same version: give this one the next number")
-        found[key] = rubric
-    return [found[key] for key in sorted(found)]
+    return sorted(map(read, _files().values()), key=lambda one: (one.name, one.version))
 
 
 def asked(reference: str) -> Asked:
     """The rubric that a reference such as `swe@3` or `swe@3:partial=0.5,strict=true` names. UnknownRubric if there is none."""
-    there = rubrics()
+    files = _files()
     match = _REFERENCE.fullmatch(reference)
-    found = [one for one in there if match and (one.name, one.version) == (match[1], int(match[2]))]
-    if match is None or not found:
+    if match is None or f"{match[1]}@{match[2]}" not in files:
         raise UnknownRubric(
-            f"no rubric {reference!r}; there are {', '.join(one.title for one in there)}. "
+            f"no rubric {reference!r}; there are {', '.join(sorted(files))}. "
             f"A file NAME@VERSION.sql in {home().rubrics} is one more"
         )
-    (rubric,) = found
+    rubric = read(files[f"{match[1]}@{match[2]}"])
     return Asked(rubric, rubric.defaults | _given(rubric, match[3]))
 
 
 def current(name: str) -> str:
     """A rubric in its newest version, such as "swe@2". UnknownRubric if there is none of this name."""
-    versions = [one for one in rubrics() if one.name == name]
+    titles = [match for match in map(_REFERENCE.fullmatch, _files()) if match]
+    versions = [int(match[2]) for match in titles if match[1] == name]
     if not versions:
-        raise UnknownRubric(f"no rubric {name!r}; there are {', '.join(sorted({one.name for one in rubrics()}))}")
-    return versions[-1].title
+        raise UnknownRubric(f"no rubric {name!r}; there are {', '.join(sorted({match[1] for match in titles}))}")
+    return f"{name}@{max(versions)}"
+
+
+def _files() -> dict[str, Path]:
+    """Every file by its name without `.sql`. A wrong one is in nobody's way until it is asked for."""
+    found: dict[str, Path] = {}
+    for path in itertools.chain(*(sorted(folder.glob("*.sql")) for folder in (SHIPPED, home().rubrics))):
+        if path.stem in found:
+            raise RubricError(f"{path} and {found[path.stem]} are the same version: give one of them the next number")
+        found[path.stem] = path
+    return found
 
 
 def read(path: Path) -> Rubric:

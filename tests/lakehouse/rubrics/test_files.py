@@ -65,6 +65,13 @@ def test_two_files_of_one_version_are_refused(own):
         rubrics()
 
 
+def test_a_wrong_file_is_in_nobodys_way_until_it_is_asked_for(own):
+    own.write("toy@1", "select 1", header="-- nonsense: 1\n")
+    assert asked("swe@2").title == current("swe") == "swe@2"
+    with pytest.raises(RubricError, match="nonsense"):
+        asked("toy@1")
+
+
 def test_comments_and_indentation_are_no_other_text(own):
     path = own.paying("toy@1", "1")
     before = asked("toy@1").rubric.digest

@@ -1,5 +1,7 @@
 """What a wrong rubric or a judge that failed comes to: a clear error, and nothing written."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from lakehouse.label import CoverageError, Labelled, RubricError, label
@@ -149,6 +151,17 @@ def test_one_version_is_one_text(own, lake, make):
     with pytest.raises(RubricError, match="call the new one toy@2"):
         label(lake, "toy@1")
     assert query("select reward from rewards", lake).rows() == [(1.0,)]
+
+
+def test_a_newer_judgement_holds_whatever_the_clock_of_the_older_one(own, lake, make, monkeypatch):
+    own.paying("toy@1", "$low", header="-- parameter low: 0.25\n")
+    make.group([True]).land(lake)
+    with monkeypatch.context() as patch:
+        patch.setattr("lakehouse.label.now", lambda: datetime(2100, 1, 1, tzinfo=UTC))
+        label(lake, "toy@1")
+    assert label(lake, "toy@1:low=0.5").written == 1
+    assert query("select reward from latest_rewards", lake).rows() == [(0.5,)]
+    assert label(lake, "toy@1:low=0.5").written == 0
 
 
 def test_labelling_is_in_the_audit(lake, make):
