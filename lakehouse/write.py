@@ -14,7 +14,7 @@ from lakehouse import clustering, commits, landing, layout, store
 from lakehouse.erased import erased_among
 from lakehouse.invariants import SKEW, ClockSkew, check, check_clock
 from lakehouse.landing import DuplicateEpisode, Landed, rows_of
-from lakehouse.privacy.door import admit
+from lakehouse.privacy.door import admit, admit_problems
 from lakehouse.quarantine import ATTEMPT, sort_out
 from lakehouse.records import Action, Call, Episode, Evidence, Problem, Record, now
 from lakehouse.schema import TABLES
@@ -85,8 +85,11 @@ class Writer:
         """Append the problems that are new or differ from their newest edition in the lake: repeating it adds nothing.
 
         Editions that were there stay, for the episodes that saw them. ClockSkew where one of these lies in the future: the
-        new edition would not be the newest.
+        new edition would not be the newest. What an outside application brings goes through the door first.
         """
+        problems, refused = admit_problems(problems, lake=self.lake)
+        if refused:
+            self.append_new("quarantine", refused, key="quarantine_id")
 
         def commit(delta: DeltaTable) -> Appended:
             there = store.read(self.lake, delta, ["problem_id", "edition", "created_at"]).sort_by("created_at")

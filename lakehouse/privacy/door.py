@@ -6,7 +6,7 @@ whose tokenizer is not known is refused.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,10 +15,12 @@ from lakehouse.privacy.detect import Finder
 from lakehouse.privacy.masking import Counts, Rows, Search
 from lakehouse.privacy.pieces import pieces_of
 from lakehouse.privacy.policies import Policy
-from lakehouse.records import Action, Call, Episode, Evidence, Quarantined, Redaction, digest, dumps, now
+from lakehouse.privacy.texts import Replacer, strings
+from lakehouse.records import Action, Call, Episode, Evidence, Problem, Quarantined, Redaction, digest, dumps, now
 
 Child = TypeVar("Child", Call, Action, Evidence)
 NO_TOKENIZER = "its token ids cannot be looked through"  # how the rule of such a refusal begins
+FOUND = "its source is quarantined where secrets or personal data are found: "
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,29 @@ def admit(
     return batch.admitted()
 
 
+def admit_problems(problems: Sequence[Problem], *, lake: str) -> tuple[list[Problem], list[Quarantined]]:
+    """Problems as they may be written, and those that may not be.
+
+    Only what outside applications bring is looked through. Of the other kinds a problem's texts and specification are what
+    it is graded by, and whoever loads them has chosen them.
+    """
+    told = policies.declared(lake) if any(problem.kind == policies.OUTSIDE for problem in problems) else {}
+    found, kept, refused = Finder(), [], []
+    for problem in problems:
+        policy = "allow" if problem.kind != policies.OUTSIDE else policies.of_source(problem.source, problem.kind, told)
+        values = {} if policy == "allow" else found([problem.title, problem.prompt, *strings(problem.spec)])
+        if not values:
+            kept.append(problem)
+        elif policy == "mask":
+            replacer, counted = Replacer(values), Counter[str]()
+            texts = {name: replacer.document(getattr(problem, name), counted) for name in ("title", "prompt", "spec")}
+            kept.append(problem.model_copy(update=texts))
+        else:
+            key = dumps({"problem_id": problem.problem_id, "edition": problem.content})
+            refused.append(_refusal("problems", None, key, problem.content, FOUND + _kinds(values)))
+    return kept, refused
+
+
 class _Batch:
     def __init__(self) -> None:
         self.episodes: list[Episode] = []
@@ -87,9 +112,7 @@ class _Batch:
             self._keep(kept)
             self._note(rows.episode, counts)
         elif search.values:
-            kinds = Counter(search.values.values())
-            told = ", ".join(f"{name} ({count})" for name, count in sorted(kinds.items()))
-            self._refuse(rows, f"its source is quarantined where secrets or personal data are found: {told}")
+            self._refuse(rows, FOUND + _kinds(search.values))
         else:
             self._keep(rows)
 
@@ -125,19 +148,27 @@ class _Batch:
         facts = (fact.model_dump_json(exclude={"created_at"}) for fact in rows.evidence)
         content = digest(*(row.model_dump_json() for row in (episode, *rows.calls, *rows.actions)), *facts)
         key = dumps({"episode_id": episode.episode_id, "attempt_id": episode.attempt_id})
-        self.quarantine.append(
-            Quarantined(
-                quarantine_id="qu-" + digest("episodes", key, content)[:24],
-                table_name="episodes",
-                episode_id=episode.episode_id,
-                attempt_id=episode.attempt_id,
-                row_key=key,
-                rule=rule,
-                payload=None,
-                payload_digest=content,
-                quarantined_at=now(),
-            )
-        )
+        self.quarantine.append(_refusal("episodes", episode, key, content, rule))
+
+
+def _refusal(table: str, episode: Episode | None, key: str, content: str, rule: str) -> Quarantined:
+    """Without the content; `content` is its digest."""
+    return Quarantined(
+        quarantine_id="qu-" + digest(table, key, content)[:24],
+        table_name=table,
+        episode_id=episode.episode_id if episode else None,
+        attempt_id=episode.attempt_id if episode else None,
+        row_key=key,
+        rule=rule,
+        payload=None,
+        payload_digest=content,
+        quarantined_at=now(),
+    )
+
+
+def _kinds(values: Mapping[str, str]) -> str:
+    """What was found, without saying what it was."""
+    return ", ".join(f"{name} ({count})" for name, count in sorted(Counter(values.values()).items()))
 
 
 def _by_attempt(rows: Sequence[Child]) -> dict[tuple[str, str], list[Child]]:

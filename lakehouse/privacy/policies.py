@@ -47,6 +47,6 @@ def _sources(lake: str, problem_ids: set[str]) -> dict[str, str]:
     table = store.opened(lake, "problems")
     if table is None or not problem_ids:
         return {}
-    wanted = [("problem_id", "in", sorted(problem_ids))]
+    wanted: list[tuple[str, Literal["in"], list[str]]] = [("problem_id", "in", sorted(problem_ids))]
     rows = store.read(lake, table, ["problem_id", "source", "created_at"], wanted).sort_by("created_at")
     return dict(zip(rows["problem_id"].to_pylist(), rows["source"].to_pylist(), strict=True))

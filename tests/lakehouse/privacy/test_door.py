@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lakehouse.privacy import detect
 from lakehouse.privacy.door import NO_TOKENIZER, admit
+from lakehouse.query import query
 from lakehouse.write import Writer
 
 MAIL, TOKEN = "jane.doe@example.com", "ghp_" + "a1B2" * 9
@@ -171,6 +172,23 @@ def test_quarantine_refuses_what_has_something_and_lets_the_rest_through(make, t
     assert [row.episode_id for row in found.episodes] == [good.episodes[0].episode_id]
     [row] = found.quarantine
     assert "email (1)" in row.rule and MAIL not in row.model_dump_json()
+
+
+def test_problems_that_an_application_brings_are_looked_through_and_others_are_not(make, lake, declare):
+    told = {"prompt": f"Ask {MAIL}.", "spec": json.dumps({"customer": MAIL})}
+    outside, own = make.problem("shop/1", kind="external", source="shop", **told), make.problem("p", **told)
+    Writer(lake).put_problems([outside, own])
+    Writer(lake).put_problems([outside, own])
+    rows = query("select prompt, spec from problems order by problem_id", lake).rows()
+    assert rows == [
+        (f"Ask {MAIL}.", json.dumps({"customer": MAIL})),
+        ("Ask <redacted:email>.", '{"customer":"<redacted:email>"}'),
+    ]
+    declare("shop", "quarantine")
+    Writer(lake).put_problems([make.problem("shop/2", kind="external", source="shop", **told)])
+    [(rule, payload)] = query("select rule, payload from bronze.quarantine", lake).rows()
+    assert "email (1)" in rule and payload is None
+    assert query("select count(*) from bronze.problems", lake).item() == 2
 
 
 def test_nothing_to_land_is_nothing_to_look_at(lake, declare):
