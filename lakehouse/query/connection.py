@@ -115,7 +115,10 @@ class Connection:
         ]
         statements += [f"create view {known.quoted} as {known.sql}" for known in made if known.name not in self._made]
         if statements:
-            self._raw.execute(";\n".join(statements))
+            try:
+                self._raw.execute(";\n".join(statements))
+            except duckdb.Error as error:
+                raise QueryError(f"a view behind this query cannot be made: {error}") from error
             self._made |= {known.name for known in made} | {f"bronze.{name}" for name in tables}
         return tables
 

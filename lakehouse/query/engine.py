@@ -1,9 +1,11 @@
 """One DuckDB per lake and process, locked down: it reads that lake's files and nothing else, whatever SQL it is given."""
 
 import os
+import shutil
 import threading
 from collections import OrderedDict
 from importlib import resources
+from pathlib import Path
 
 import duckdb
 
@@ -26,8 +28,8 @@ def cursor(lake: str) -> duckdb.DuckDBPyConnection:
         return _engines[lake].cursor()
 
 
-def _locked(lake: str) -> duckdb.DuckDBPyConnection:
-    spill = home().cache / "duckdb" / str(os.getpid())
+def _locked(lake: str, memory: str | None = None) -> duckdb.DuckDBPyConnection:
+    """A DuckDB that reads the lake alone. `memory`, such as "2GB": beyond it, it spills; None: DuckDB's default."""
     engine = duckdb.connect(
         config={
             # The extension is of the same locked wheels as DuckDB itself. Checking its signature as well takes over a
@@ -35,14 +37,15 @@ def _locked(lake: str) -> duckdb.DuckDBPyConnection:
             "allow_unsigned_extensions": True,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
-            "temp_directory": str(spill),
+            "temp_directory": str(_spill()),
             "temp_file_encryption": True,  # what does not fit into memory holds what the tables hold
+            **({} if memory is None else {"memory_limit": memory}),
         }
     )
     engine.execute(f"load {_quoted(_extension('delta'))}")
+    engine.execute(f"load {_quoted(_extension('httpfs'))}")  # object stores; and it brings what encrypts a spill
     secret = objects.secret(lake)
     if secret is not None:
-        engine.execute(f"load {_quoted(_extension('httpfs'))}")
         engine.execute("set allow_persistent_secrets = false")
         engine.execute(secret)
     engine.execute("set global timezone = 'UTC'")
@@ -51,6 +54,16 @@ def _locked(lake: str) -> duckdb.DuckDBPyConnection:
     engine.execute("set enable_external_access = false")
     engine.execute("set lock_configuration = true")
     return engine
+
+
+def _spill() -> Path:
+    """This process's folder for what does not fit into memory. DuckDB removes it; those of killed processes go here."""
+    folder = home().cache / "duckdb"
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.iterdir():
+        if left.name.isdecimal() and not Path("/proc", left.name).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return folder / str(os.getpid())
 
 
 def _extension(name: str) -> str:
