@@ -13,7 +13,7 @@ from sandboxes.gateway.client import GatewayClient
 from sandboxes.gateway.scripted.engine import Scripted
 from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
-from tasks.ingest import find, read
+from tasks.ingest import find, read, reward_calls
 from tasks.land import land
 
 OF_A_FLOW = Dispatch(
@@ -33,6 +33,24 @@ async def play(client, task, *, reward=None, end=True):
     if end:
         await client.end_session(session)
     return session
+
+
+async def converse(client, task):
+    """Two turns, a reward for each and one for the whole; the first turn's is corrected."""
+    session = await client.start_session(task)
+    turns = [{"role": "user", "content": "hi"}]
+    ids = []
+    async with httpx.AsyncClient(base_url=client.base_url, timeout=30, verify=False) as http:
+        headers = {"Authorization": f"Bearer {session.api_key}"}
+        for _ in range(2):
+            body = {"model": "scripted", "messages": turns}
+            answer = (await http.post("/v1/chat/completions", json=body, headers=headers)).raise_for_status().json()
+            ids.append(answer["id"])
+            turns = [*turns, answer["choices"][0]["message"], {"role": "user", "content": "and?"}]
+    for call, reward in ((ids[0], 9.0), (ids[0], 0.25), (ids[1], 0.5)):
+        await client.set_reward(session, reward, interaction_id=call, labeller="app", reason="because")
+    await client.set_reward(session, 1.0, scope="episode", labeller="app")
+    await client.end_session(session)
 
 
 async def ingest(patience_s):
@@ -66,3 +84,21 @@ async def test_outside_sessions_land_once_and_flows_sessions_and_the_undecided_d
     assert landed == [(f"shop/{n}", "external", "ok") for n in (1, 2, 4)]
     rewarded = query("select problem_id from episodes semi join evidence using (episode_id) order by problem_id").rows()
     assert rewarded == [("shop/1",), ("shop/2",)]
+
+
+async def test_rewards_of_single_calls_become_rows_that_credit_can_use(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    monkeypatch.delenv("LAKELOOP_LAKE", raising=False)
+    monkeypatch.setattr("tasks.land.get_run_logger", lambda: logging.getLogger("land"))
+    async with Scripted(["hello", "again"]).serve() as engine_url:
+        gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model="scripted"))
+        async with serving(gateway.app()) as url, GatewayClient(url, gateway.operator_key) as client:
+            monkeypatch.setenv("LAKELOOP_GATEWAY_PORT", url.rpartition(":")[2])
+            await converse(client, "shop/1")
+            assert await ingest(0) == (1, 0)
+    assert (reward_calls.fn(), reward_calls.fn()) == (3, 0)  # every reward is a row, once
+    held = query("""
+        select call_index, reward, reason, rubric, continues_call_id = parent_call_id as goes_on
+        from latest_call_rewards inner join calls using (episode_id, call_id) order by call_index
+    """).rows()
+    assert held == [(0, 0.25, "because", "external", None), (1, 0.5, "because", "external", True)]

@@ -1,6 +1,6 @@
 """A line of versions with everything that made them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -18,11 +18,12 @@ class Line:
 
     lake: str
     make: Any
+    judges: list[str] = field(default_factory=lambda: ["search@1", "search@2"])
 
     def train(self, version: int, batch: Any, **changes: Any) -> Selected:
         """Land and label `batch`, select its run, register toy@version as trained on it."""
         batch.land(self.lake)
-        for rubric in ("search@1", "search@2"):
+        for rubric in self.judges:
             label(self.lake, rubric)
         run = batch.episodes[0].run_id
         made = select(self.lake, GRPO.model_copy(update={"run_ids": [run], "policy_version": version - 1, **changes}))

@@ -30,6 +30,8 @@ def test_a_version_tells_what_made_it(registry, tmp_path):
         lake_versions={"calls": 7, "rewards": 3},
         rubrics=["swe@1", "search@2"],
         commit="abc123",
+        licences=["CC-BY-4.0", "MIT"],
+        allowed_uses=["training"],
     )
     number = registry.register("told", weights(tmp_path / "w", 1.0), lineage=lineage)
     found = registry.version("told", number)
@@ -38,6 +40,7 @@ def test_a_version_tells_what_made_it(registry, tmp_path):
     assert len(found.weight_digest) == 64
     tags = registry.client.get_model_version("told", str(number)).tags
     assert tags["lake_versions"] == '{"calls": 7, "rewards": 3}'
+    assert (tags["licences"], tags["allowed_uses"]) == ('["CC-BY-4.0", "MIT"]', '["training"]')
     assert (tags["training_set"], tags["commit"], tags["stage"]) == ("ts-1", "abc123", "grpo-1")
 
 
