@@ -1,7 +1,6 @@
 -- name: stuffed_answer
 -- sees: an answer that shall match whatever is asked: empty, a pattern, a list of everything, a copied page, the question
--- weight: 1 for an answer ten times as long as the longest accepted form and of more than 20 words or 200 characters, or copied;
---     0.5 for an empty one, a pattern or alternatives
+-- weight: 1 for more than 100 words or 1000 characters; else 0.5, as a policy that has not learnt yet answers so as well
 -- grain: one row per episode with such an answer
 -- inputs: evidence "answer", actions, problem_editions
 with given as (
@@ -36,6 +35,7 @@ judged as (
     select
         given.episode_id,
         words,
+        len(text) as characters_given,
         coalesce(longest, 1) as longest,
         case
             when words > 20 and words >= 10 * coalesce(longest, 1) then 'long'
@@ -55,7 +55,7 @@ judged as (
 
 select
     episode_id,
-    if(kind in ('long', 'copied', 'the question'), 1.0, 0.5)::double as weight,
+    if(words > 100 or characters_given > 1000, 1.0, 0.5)::double as weight,
     kind || ': ' || words || ' words, where the longest accepted form has ' || longest as detail
 from judged
 where kind is not null

@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.label import label
 from lakehouse.query import query
-from lakehouse.records import CallReward
+from lakehouse.records import CallReward, Reward
 from lakehouse.selection.credit import Tree, returns, step_advantages
 from lakehouse.selection.select import Selection, select
 from lakehouse.write import Writer
@@ -146,6 +146,20 @@ def test_per_token_advantages_of_a_small_tree_by_hand(landed):
     assert third["advantages"] == pytest.approx([0, 0, 0, failed, failed])
     assert made.ledger.masked == {"no_credit": 1}  # nothing was ever said of the sub-agent
     assert made.ledger.gap == 0
+
+
+def test_a_rubric_judges_calls_in_its_components(landed):
+    lake, episode = landed
+    told = Reward(
+        episode_id=episode, rubric="judge", rubric_version=1, outcome=0.0, reward=0.0, status="scored",
+        components='{"calls": {"c2": 0.4, "c3": -1}}', labelled_at=AT,
+    )  # fmt: skip
+    Writer(lake).append("rewards", [told])
+    assert select(lake, STEPS).ledger.masked == {}
+    credit = {row["episode_id"]: row["reward"] for row in rows(lake)}
+    assert credit[episode] == 1.0  # the rubric named first judges the episode
+    held = query("select call_id, reward from latest_call_rewards order by call_id", lake).rows()
+    assert held == [("c2", 0.4), ("c3", -1.0)]
 
 
 def test_what_the_episodes_own_rubric_gave_its_calls_is_part_of_what_it_gave_the_episode(landed):
