@@ -28,23 +28,41 @@ from email_validator import EmailNotValidError, validate_email
 
 _LOCAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+'-]{0,63}\Z")
 _DOMAIN = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}(?![A-Za-z0-9_])")
+_FILES = {
+    "cfg",
+    "conf",
+    "css",
+    "csv",
+    "html",
+    "ini",
+    "js",
+    "json",
+    "lock",
+    "log",
+    "sql",
+    "toml",
+    "txt",
+    "xml",
+    "yaml",
+    "yml",
+}
 _ROLES = {"git", "svn", "hg"}  # of addresses of repositories, such as git@host:path
 
 
 def personal(text: str) -> Iterator[tuple[str, str]]:
     """Pairs of a detector's name and what it found in the text."""
     yield from (("email", value) for value in _emails(text))
-    for window in _windows(text):
-        for name, looks, is_one in _NUMBERS:
-            yield from ((name, match[0]) for match in looks.finditer(window) if is_one(match[0]))
+    numbers = _around_numbers(text)
+    for name, looks, is_one in _NUMBERS:
+        yield from ((name, match[0]) for match in looks.finditer(numbers) if is_one(match[0]))
     for name, looks, is_one in _LETTERED:
         yield from ((name, match[0]) for match in looks.finditer(text) if is_one(match[0]))
     yield from (("iban", value) for value in _ibans(text))
 
 
-def _windows(text: str) -> Iterator[str]:
-    """Where there are digits enough, and a little of what stands before and after them."""
-    return (text[max(0, run.start() - 4) : run.end() + 4] for run in _DIGITS.finditer(text))
+def _around_numbers(text: str) -> str:
+    """A line for each place with digits enough, with a little of what stands before and after them."""
+    return "\n".join(text[max(0, run.start() - 4) : run.end() + 4] for run in _DIGITS.finditer(text))
 
 
 def _emails(text: str) -> Iterator[str]:
@@ -58,6 +76,8 @@ def _emails(text: str) -> Iterator[str]:
 
 @lru_cache(4096)
 def _is_email(address: str) -> bool:
+    if address.rpartition(".")[2].lower() in _FILES:  # no domain ends so: something like NAME@VERSION.json
+        return False
     try:
         validate_email(address, check_deliverability=False)
     except EmailNotValidError:
@@ -107,27 +127,42 @@ def _looks(pattern: str) -> re.Pattern[str]:
     return re.compile(_ALONE + pattern + _ENDS)
 
 
+def _grouped(pattern: str) -> re.Pattern[str]:
+    """Groups of digits, and no cells of a longer row of numbers."""
+    return re.compile(r"(?<!\d )" + _ALONE + pattern + _ENDS + r"(?! \d)")
+
+
+def _is_card(number: str) -> bool:
+    digits = re.sub(r"\D", "", number)
+    return len(digits) == (
+        15 if digits[:2] in ("34", "37") else 14 if digits[0] == "3" and digits[:2] != "35" else 16
+    ) and (stdnum.luhn.is_valid(digits))
+
+
+_ISSUERS = r"(?:4\d|5[1-5]|2[2-7]|3[045678]|6[0245])"  # the first two digits
+
+
 # What a person is known by in one country or all, where it can be told from any other number by its form and check digits.
 _NUMBERS: tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...] = (
     ("phone", _looks(r"\+\d(?:[ ()./-]{0,2}\d){7,14}"), _phone(None)),
-    ("phone", _looks(r"(?:\(\d{3}\) ?|\d{3}([ .-]))\d{3}[ .-]\d{4}"), _phone("US")),
+    ("phone", _looks(r"(?:\(\d{3}\) ?\d{3}[ .-]|\d{3}([.-])\d{3}\1)\d{4}"), _phone("US")),
     (
         "card",
-        _looks(r"(?:(?:[3-6]\d|2[2-7])\d{11,14}|[2-6]\d{3}([ -])\d{4}\1\d{4}\1\d{4}|3[47]\d{2}([ -])\d{6}\2\d{5})"),
-        lambda number: stdnum.luhn.is_valid(re.sub(r"\D", "", number)),
+        _looks(rf"{_ISSUERS}(?:\d{{12,14}}|\d\d([ -])\d{{4}}\1\d{{4}}\1\d{{4}}|\d\d([ -])\d{{6}}\2\d{{4,5}})"),
+        _is_card,
     ),
     ("ip_address", _looks(r"\d{1,3}(?:\.\d{1,3}){3}"), _is_public),
     ("us_ssn", _looks(r"\d{3}-\d{2}-\d{4}"), stdnum.us.ssn.is_valid),
-    ("gb_nhs", _looks(r"\d{3} \d{3} \d{4}"), stdnum.gb.nhs.is_valid),
-    ("de_idnr", _looks(r"\d{2} \d{3} \d{3} \d{3}"), stdnum.de.idnr.is_valid),
-    ("fr_nir", _looks(r"[12] ?\d{2} ?\d{2} ?\d[\dAB] ?\d{3} ?\d{3} ?\d{2}"), stdnum.fr.nir.is_valid),
+    ("gb_nhs", _grouped(r"\d{3} \d{3} \d{4}"), stdnum.gb.nhs.is_valid),
+    ("de_idnr", _grouped(r"\d{2} \d{3} \d{3} \d{3}"), stdnum.de.idnr.is_valid),
+    ("fr_nir", _grouped(r"[12]( ?)\d{2}\1\d{2}\1\d[\dAB]\1\d{3}\1\d{3}\1\d{2}"), stdnum.fr.nir.is_valid),
     ("es_id", _looks(r"\d{8}-?[A-Z]"), stdnum.es.dni.is_valid),
     ("es_id", _looks(r"[XYZ]\d{7}-?[A-Z]"), stdnum.es.nie.is_valid),
     ("fi_id", _looks(r"\d{6}[-+A]\d{3}[0-9A-Y]"), stdnum.fi.hetu.is_valid),
     ("se_id", _looks(r"\d{6}(?:\d{2})?-\d{4}"), stdnum.se.personnummer.is_valid),
     ("br_cpf", _looks(r"\d{3}\.\d{3}\.\d{3}-\d{2}"), stdnum.br.cpf.is_valid),
     ("cn_id", _looks(r"\d{17}[\dX]"), stdnum.cn.ric.is_valid),
-    ("in_aadhaar", _looks(r"\d{4} \d{4} \d{4}"), stdnum.in_.aadhaar.is_valid),
+    ("in_aadhaar", _grouped(r"\d{4} \d{4} \d{4}"), stdnum.in_.aadhaar.is_valid),
 )
 _LETTERED: tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...] = (
     ("ip_address", re.compile(r"[23][0-9A-Fa-f]{3}:(?<![\w:.].{5})[0-9A-Fa-f:]{3,34}(?![\w:])"), _is_public),

@@ -91,6 +91,8 @@ _KEY_BLOCK = re.compile(
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{40,}")
 
 _KEYWORD = KeywordDetector()
+_HEXADECIMAL = re.compile(r"[0-9A-F]+")  # one prefix of AWS consists of such letters
+_PLACEHOLDERS = ("password", "passwd", "secret", "changeme", "example")
 _NAMES = ("passw", "secret", "api_key", "apikey", "auth_token", "access_key", "credential", "private_key")
 _LONGEST_LINE = 400  # beyond, a line is data and no assignment, and the library's expression for it becomes slow
 
@@ -98,12 +100,16 @@ _LONGEST_LINE = 400  # beyond, a line is data and no assignment, and the library
 def secrets(text: str) -> Iterator[tuple[str, str]]:
     """Pairs of a detector's name and what it found in the text."""
     for form in _FORMATS:
-        yield from ((form.name, value) for value in form.found(text))
+        yield from ((form.name, value) for value in form.found(text) if not _harmless(value))
     yield from (("jwt", value) for value in _web_tokens(text))
     if "PRIVATE KEY" in text and any(_PRIVATE_KEY.analyze_string(text)):
         yield from (("private_key", value) for value in _key_material(_KEY_BLOCK.findall(text)))
     for line in _naming_lines(text):
         yield from (("password", value) for value in _assigned(line))
+
+
+def _harmless(value: str) -> bool:
+    return value.lower() in _PLACEHOLDERS or "..." in value or _HEXADECIMAL.fullmatch(value) is not None
 
 
 def _web_tokens(text: str) -> Iterator[str]:
@@ -141,7 +147,7 @@ def _assigned(line: str) -> Iterator[str]:
     if heuristic.is_indirect_reference(line):
         return
     for value in _KEYWORD.analyze_string(line):
-        if not any(
+        if not _harmless(value) and not any(
             harmless(value)
             for harmless in (
                 heuristic.is_sequential_string,

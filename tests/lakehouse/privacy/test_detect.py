@@ -30,6 +30,10 @@ THINGS = {
     "us_ssn": "536-90-4399",
     "it_id": "RCCMNL83S18D969H",
     "br_cpf": "390.533.447-05",
+    "gb_nhs": "943 476 5870",
+    "in_aadhaar": "2341 2341 2346",
+    "es_id": "12345678Z",
+    "fr_nir": "2 95 10 99 126 111 93",
 }
 
 
@@ -38,6 +42,13 @@ THINGS = {
 def test_each_kind_is_found_whole_whatever_stands_around_it(detector, around):
     values = found(around.format(THINGS[detector]))
     assert values.get(THINGS[detector]) == detector
+
+
+@pytest.mark.parametrize(
+    "number", ["4111111111111111", "378282246310005", "3782-822463-10005", "30569309025904", "5555-5555-5555-4444"]
+)
+def test_cards_are_found_with_and_without_gaps(number):
+    assert found(f"card {number}.") == {number: "card"}
 
 
 def test_literals_assigned_to_a_password_are_found_and_placeholders_are_not():
@@ -57,6 +68,8 @@ def test_literals_assigned_to_a_password_are_found_and_placeholders_are_not():
         "@pytest.fixture\ndef x(self): return a@b, self.x @ self.y",
         "git clone git@github.com:org/repo.git; http://127.0.0.1:8900/v1 ::1 std::vector fe80::1",
         "tests/test_a.py::test_b PASSED [ 50%] 1111 2222 3333 4444 [101, 202, 303, 404, 505]",
+        "306 793 5060 12 549 229 1688 3584 9703 8815 17",
+        "see NAME@VERSION.json; http://user:password@host/; key ll-model-...; ACCAF89AE0C19DD8A22C",
         "-    x = 1234567\n+    x = 12345678\n@@ -10,7 +10,7 @@",
     ],
 )
