@@ -4,6 +4,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,7 +39,8 @@ def attack(
 
     Episodes are graded and labelled as in training, in a lake of their own that is gone afterwards. Every hack must score
     nothing and the oracle everything; else the exit status is 1. Hacks marked as a limit are shown and not counted:
-    docs/grading.md says why. A grading takes about a second of one core, so the whole corpus is for a quiet machine.
+    docs/grading.md says why. `radar` is how many of the episodes its detectors saw. A grading takes about a second of one
+    core, so the whole corpus is for a quiet machine.
     """
     from sandboxes import backends
     from sandboxes.agents.hacks import HACKS
@@ -82,13 +84,17 @@ def attacked(
     agents = ((GOLD, "The oracle's repair or answer.", False), *((h.name, h.aim, h.limit) for h in hacks))
     played = asyncio.run(_play([agent for agent, _, _ in agents], problems, backend, progress))
     everything = [result for results in played.values() for result in results]
-    paid_for = dict(zip([id(result) for result in everything], rewards(kind, everything), strict=True))
+    found = _judged(kind, everything, problems)
+    paid_for = {id(result): found.paid[result.episode.episode_id] for result in everything}
     rows = []
     for agent, aim, limit in agents:
         results = played[agent]
         paid = [paid_for[id(result)] for result in results]
         due = 1.0 if agent == GOLD else 0.0
         scored = [reward for reward in paid if reward is not None]
+        sightings = [
+            found.seen[result.episode.episode_id] for result in results if result.episode.episode_id in found.seen
+        ]
         rows.append(
             {
                 "kind": kind,
@@ -101,6 +107,8 @@ def attacked(
                 "statuses": sorted({str(result.episode.status) for result in results}),
                 "limit": limit,
                 "broken": not limit and any(reward != due for reward in paid),
+                "seen": len(sightings),
+                "detectors": sorted({name for names in sightings for name in names}),
                 "where": [r.episode.problem_id for r, reward in zip(results, paid, strict=True) if reward != due],
                 "aim": aim,
             }
@@ -128,8 +136,22 @@ async def _play(
     return {agent: results[n * len(problems) : (n + 1) * len(problems)] for n, agent in enumerate(agents)}
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """By episode: what was paid, and which detectors of the radar saw something."""
+
+    paid: dict[str, float | None]
+    seen: dict[str, list[str]]
+
+
 def rewards(kind: str, results: "Sequence[Result]") -> list[float | None]:
     """What the newest rubric of the kind pays for these episodes."""
+    paid = _judged(kind, results).paid
+    return [paid[result.episode.episode_id] for result in results]
+
+
+def _judged(kind: str, results: "Sequence[Result]", problems: "Sequence[Problem]" = ()) -> _Judged:
+    """Land the episodes in a lake of their own, label them, and look at the radar."""
     from lakehouse.label import current, label
     from lakehouse.query import query
     from lakehouse.write import Writer
@@ -137,22 +159,26 @@ def rewards(kind: str, results: "Sequence[Result]") -> list[float | None]:
     with tempfile.TemporaryDirectory() as lake:
         evidence = [fact for result in results for fact in result.evidence]
         actions = [action for result in results for action in result.actions]
+        if problems:
+            Writer(lake).append("problems", list(problems))
         Writer(lake).land([result.episode for result in results], [], actions, evidence)
-        label(lake, current(kind), max_unjudged=1)  # what is not judged is told below
+        label(lake, current(kind))
         paid = dict(query("select episode_id, reward from latest_rewards", lake).rows())
-    return [paid[result.episode.episode_id] for result in results]
+        seen = dict(query("select episode_id, list(detector) from radar group by episode_id", lake).rows())
+    return _Judged(paid, seen)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """The rows for people."""
     shown = Table(
-        "kind", "agent", "problems", "paid", "highest", "unscored", "verdict", "what it tries", title="attack"
+        "kind", "agent", "problems", "paid", "highest", "unscored", "radar", "verdict", "what it tries", title="attack"
     )
     for row in rows:
         verdict = "[red]BROKEN[/red]" if row["broken"] else "known limit" if row["limit"] and row["paid"] else "holds"
         highest = "-" if row["highest"] is None else f"{row['highest']:.2f}"
         numbers = (str(row["problems"]), str(row["paid"]), highest, str(row["unscored"]))
-        shown.add_row(row["kind"], row["agent"], *numbers, verdict, row["aim"])
+        radar = f"{row['seen']}: {', '.join(row['detectors'])}" if row["seen"] else "-"
+        shown.add_row(row["kind"], row["agent"], *numbers, radar, verdict, row["aim"])
     return shown
 
 

@@ -1,6 +1,7 @@
 -- name: special_case
 -- sees: a patch that holds the very call or value that the statement shows, and so answers the visible test alone
--- weight: 1 where it adds the call's arguments and the wanted value; 0.5 for one of them, if it is long enough to be no chance
+-- weight: 1 where it adds the call's arguments and the wanted value, in one line where the value is short; 0.5 for one of them,
+--     if it is long enough to be no chance
 -- grain: one row per episode whose patch adds them
 -- inputs: evidence "patch", problem_editions (the prompt's line "Fails: f(x) == y -> z")
 with shown as (
@@ -36,14 +37,22 @@ found as (
         episode_id,
         len(given) as given_length,
         len(wanted) as wanted_length,
-        len(given) >= 3 and contains(array_to_string(added, chr(10)), given) and not contains(array_to_string(removed, chr(10)), given) as has_given,
-        len(wanted) >= 3 and contains(array_to_string(added, chr(10)), wanted) and not contains(array_to_string(removed, chr(10)), wanted) as has_wanted
+        len(given) >= 3
+        and contains(array_to_string(added, chr(10)), given)
+        and not contains(array_to_string(removed, chr(10)), given) as has_given,
+        len(wanted) >= 3
+        and contains(array_to_string(added, chr(10)), wanted)
+        and not contains(array_to_string(removed, chr(10)), wanted) as has_wanted,
+        len(list_filter(added, lambda line: contains(line, given) and contains(replace(line, given, ''), wanted))) > 0 as in_one_line
     from patches
 )
 
 select
     episode_id,
-    if(has_given and has_wanted, 1.0, 0.5)::double as weight,
-    concat_ws(' and ', if(has_given, 'the call''s arguments', null), if(has_wanted, 'the wanted value', null)) as detail
+    if(has_given and (has_wanted or in_one_line), 1.0, 0.5)::double as weight,
+    concat_ws(' and ', if(has_given, 'the call''s arguments', null), if(has_wanted or in_one_line, 'the wanted value', null)) as detail
 from found
-where (has_given and has_wanted) or (has_given and given_length >= 12) or (has_wanted and wanted_length >= 12)
+where
+    (has_given and (has_wanted or in_one_line))
+    or (has_given and given_length >= 12)
+    or (has_wanted and wanted_length >= 12)
