@@ -11,6 +11,7 @@ merge that an erasure overtakes gives up and leaves nothing.
 
 import itertools
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,8 +31,9 @@ from lakehouse.records import now
 from lakehouse.schema import TABLES
 
 GROWTH = 2  # a run is merged with the smaller ones if it is at most this much larger than all of them together
-SMALL = layout.FILE_BYTES // 4  # a smaller file is merged with others although they do not overlap
-AT_ONCE = 256  # files merged at once, each with a row group in memory
+SMALL = 4  # a file of less than one such part of the wanted size is merged with others although they do not overlap
+AT_ONCE = 64  # files merged at once, each with a row group in memory
+WINDOW = 32  # further row groups that are read to sort more rows at once
 _LAST = "\U0010ffff"  # above every id
 
 
@@ -52,7 +54,7 @@ class File:
 def cluster(lake: str, table: str) -> int:
     """Merge what is worth merging, once; how many files were replaced. Overtaken where it came to nothing."""
     delta = store.opened(lake, table)
-    merged = [] if delta is None else chosen(runs(_files(delta)))
+    merged = [] if delta is None else chosen(runs(_files(delta), small=layout.file_bytes(table) // SMALL))
     if delta is None or len(merged) < 2:
         return 0
     sink = _Sink(store.filesystem(lake, delta), table)
@@ -69,17 +71,16 @@ def cluster(lake: str, table: str) -> int:
     return len(merged)
 
 
-def runs(files: Sequence[File]) -> list[list[File]]:
+def runs(files: Sequence[File], *, small: int) -> list[list[File]]:
     """Large files in as few runs as there can be, those of a run follow each other; each small file is a run of its own."""
     found: list[list[File]] = []
-    small = [[one] for one in files if one.size < SMALL]
-    for one in sorted((one for one in files if one.size >= SMALL), key=lambda file: (file.first, file.last)):
+    for one in sorted((one for one in files if one.size >= small), key=lambda file: (file.first, file.last)):
         before = [run for run in found if run[-1].last <= one.first]
         if before:
             max(before, key=lambda run: run[-1].last).append(one)
         else:
             found.append([one])
-    return found + small
+    return found + [[one] for one in files if one.size < small]
 
 
 def chosen(found: Sequence[Sequence[File]]) -> list[File]:
@@ -107,59 +108,75 @@ def _files(delta: DeltaTable) -> list[File]:
 
 
 class _Source:
-    """One file as batches in the order of episodes."""
+    """One file as batches in the order of episodes: a row group each, or the whole where it did not land in order."""
 
     def __init__(self, file: pa.NativeFile, table: str) -> None:
         self._table = table
-        self._batches = self._ordered(pq.ParquetFile(file))
-        self.rows: Any = next(self._batches, None)  # a pa.Table; None at the end
+        self._held = pq.ParquetFile(file)
+        spans = [_span(self._held.metadata.row_group(number)) for number in range(self._held.num_row_groups)]
+        told = [span for span in spans if span is not None]
+        self._ordered = len(told) == len(spans) and all(one[1] <= two[0] for one, two in itertools.pairwise(told))
+        self._unread = [one[0] for one in told] if self._ordered else [""]  # the first id of each batch
+        self.rows: Any = None  # a pa.Table; None at the end
+        self._next()
 
     @property
     def first(self) -> str:
-        return str(self.rows["episode_id"][0].as_py()) if self.rows else _LAST
+        return str(self.rows["episode_id"][0].as_py())
 
     @property
     def last(self) -> str:
-        return str(self.rows["episode_id"][-1].as_py()) if self.rows else _LAST
+        return str(self.rows["episode_id"][-1].as_py())
 
-    def take(self, upto: str) -> pa.Table:
-        """The rows up to an id, of this batch; the next batch follows when it is empty."""
-        rows = self.rows
-        count = pc.sum(pc.less_equal(rows["episode_id"], upto)).as_py()
-        self.rows = rows.slice(count) if count < rows.num_rows else next(self._batches, None)
-        return rows.slice(0, count)
+    def batches(self, upto: str) -> int:
+        """How many batches have to be read to have all rows up to an id."""
+        return bisect_right(self._unread, upto)
 
-    def _ordered(self, held: pq.ParquetFile) -> Iterator[pa.Table]:
-        spans = [_span(held.metadata.row_group(number)) for number in range(held.num_row_groups)]
-        told = [span for span in spans if span is not None]
-        if len(told) == len(spans) and all(one[1] <= two[0] for one, two in itertools.pairwise(told)):
-            for number in range(held.num_row_groups):
-                yield self._shaped(held.read_row_group(number))
-        else:
-            yield self._shaped(held.read())  # of before clustering, or rewritten in another order
+    def take(self, upto: str) -> list[pa.Table]:
+        """The rows up to an id."""
+        taken = []
+        while self.rows is not None and self.first <= upto:
+            count = pc.sum(pc.less_equal(self.rows["episode_id"], upto)).as_py()
+            taken.append(self.rows.slice(0, count))
+            if count < self.rows.num_rows:
+                self.rows = self.rows.slice(count)
+            else:
+                self._next()
+        return taken
 
-    def _shaped(self, rows: pa.Table) -> pa.Table:
-        """In order, with the columns of today."""
+    def _next(self) -> None:
+        if not self._unread:
+            self.rows = None
+            return
+        number = self._held.num_row_groups - len(self._unread)
+        self._unread.pop(0)
+        rows = self._held.read_row_group(number) if self._ordered else self._held.read()
         columns = [
             rows[field.name].cast(field.type)
             if field.name in rows.column_names
             else pa.nulls(rows.num_rows, field.type)
             for field in TABLES[self._table].arrow
         ]
-        return layout.clustered(self._table, pa.table(columns, schema=TABLES[self._table].arrow))
+        self.rows = layout.clustered(self._table, pa.table(columns, schema=TABLES[self._table].arrow))
 
 
-def _in_order(sources: list[_Source], table: str) -> Iterator[pa.Table]:
+def _in_order(sources: Sequence[_Source], table: str) -> Iterator[pa.Table]:
+    """The rows of all sources in order, as many at a time as a bounded number of batches holds."""
     left = [source for source in sources if source.rows is not None]
     while left:
-        upto = min(source.last for source in left)
-        parts = [source.take(upto) for source in left if source.first <= upto]
+        ends = sorted(source.last for source in left)
+        upto = ends[0]  # needs no more than what is in memory
+        for end in ends[1:]:
+            if sum(source.batches(end) for source in left) > WINDOW:
+                break
+            upto = end
+        parts = [rows for source in left for rows in source.take(upto)]
         yield layout.clustered(table, pa.concat_tables(parts))
         left = [source for source in left if source.rows is not None]
 
 
 class _Sink:
-    """Rows in order become files of about `layout.FILE_BYTES`."""
+    """Rows in order become files of about `layout.file_bytes`."""
 
     def __init__(self, files: pyarrow.fs.FileSystem, table: str) -> None:
         self.files = files
@@ -177,7 +194,8 @@ class _Sink:
         if sum(held.num_rows for held in self._held) >= self._group:
             rows = pa.concat_tables(self._held)
             whole = rows.num_rows - rows.num_rows % self._group
-            self._put(rows.slice(0, whole))
+            for start in range(0, whole, self._group):
+                self._put(rows.slice(start, self._group))
             self._held = [rows.slice(whole)]
 
     def close(self) -> None:
@@ -200,9 +218,9 @@ class _Sink:
             self._path = f"part-{uuid4()}.zstd.parquet"
             self._stream = self.files.open_output_stream(self._path)
             self._writer = pq.ParquetWriter(self._stream, rows.schema, **layout.arrow_options(self._table))
-        self._writer.write_table(rows.combine_chunks(), row_group_size=self._group)
+        self._writer.write_table(rows.combine_chunks())
         self._statistics.add(rows)
-        if self._stream is not None and self._stream.tell() >= layout.FILE_BYTES:
+        if self._stream is not None and self._stream.tell() >= layout.file_bytes(self._table):
             self._finish()
 
     def _finish(self) -> None:

@@ -43,17 +43,19 @@ def opened(lake: str, table: str) -> DeltaTable:
         partition_by=list(spec.partition_by),
         name=spec.name,
         description=spec.grain,
-        configuration={store.VERSION_KEY: str(SCHEMA_VERSION)},
+        configuration={store.VERSION_KEY: str(SCHEMA_VERSION), "delta.dataSkippingStatsColumns": layout.indexed(table)},
         storage_options=store.options(lake),
         raise_if_key_not_exists=False,
     )
 
 
 def write(delta: DeltaTable, table: str, data: pa.Table, transaction: Transaction | None) -> None:
-    """Append rows, in the table's order, under an application transaction if one is given."""
+    """Append rows, under an application transaction if one is given. More than a row group of them in the table's order."""
+    if data.num_rows > layout.rows_per_group(table):
+        data = layout.clustered(table, data)
     write_deltalake(
         delta,
-        layout.clustered(table, data),
+        data,
         mode="append",
         writer_properties=layout.properties(table),
         commit_properties=CommitProperties(app_transactions=None if transaction is None else [transaction]),

@@ -140,7 +140,7 @@ def _duplicates(lake: str, delta: DeltaTable, tables: Tables, again: pa.Table) -
         table = delta if name == "episodes" else store.opened(lake, name)
         if table is None or not mine.num_rows:
             continue
-        filters: list[tuple[str, str, Any]] = [("episode_id", "in", ids)]
+        filters: list[store.Condition] = [("episode_id", "in", ids)]
         if name in CLOCKS and name != "evidence":
             filters.append((CLOCKS[name], ">=", pc.min(mine[CLOCKS[name]]).as_py()))
         key = TABLES[name].key

@@ -12,8 +12,9 @@ from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
 from lakehouse.schema import TABLES
 
 TOKENS = ("calls", "training_rows")  # tables that are mostly lists of one value per token
-ROWS_PER_GROUP = 256  # of those: reading one episode unpacks a row group or two, of some hundred kilobytes each
-FILE_BYTES = 256 * 2**20  # what compaction makes of small files
+ROWS_PER_GROUP = 128  # of those: reading one episode unpacks a row group or two
+FILE_BYTES = 16 * 2**20  # of those, as clustering makes them: DuckDB's cost of a look-up grows with a file's row groups
+PLAIN_FILE_BYTES = 128 * 2**20  # of the other tables
 
 # No dictionary: a prompt repeats the one before it, and Zstandard finds that in plain values but not in bit-packed
 # indices of a dictionary. BYTE_STREAM_SPLIT makes log-probs 8 % smaller, but DuckDB reads it for floats only, and the Delta
@@ -51,9 +52,27 @@ def properties(table: str) -> WriterProperties:
     )
 
 
+def indexed(table: str) -> str:
+    """Columns whose least and greatest values Delta's log keeps, by which files are chosen: short ones, and never content."""
+    spec = TABLES[table]
+    return ",".join(
+        f.name
+        for f in spec.arrow
+        if not pa.types.is_list(f.type)
+        and f.name not in spec.partition_by
+        and (f.name in spec.key or pa.types.is_timestamp(f.type))
+        and spec.column(f.name).sensitivity != "content"
+    )
+
+
+def file_bytes(table: str) -> int:
+    """How large compaction makes files."""
+    return FILE_BYTES if table in TOKENS else PLAIN_FILE_BYTES
+
+
 def rows_per_group(table: str) -> int:
     """Rows of a row group, the least that is unpacked at once."""
-    return ROWS_PER_GROUP if table in TOKENS else 8192
+    return ROWS_PER_GROUP if table in TOKENS else 4096
 
 
 def arrow_options(table: str) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """Where a table lies, whether it is ours, which version it has, and who may write it now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
@@ -19,6 +22,7 @@ from lakehouse.objects import is_folder as is_folder
 from lakehouse.objects import options as options
 from lakehouse.schema import TABLES
 
+Condition = tuple[str, Literal["in", ">="], Any]  # column, operator, value
 LOCK_DEADLINE_S = 300.0  # a compaction of a large table may hold the lock this long
 VERSION_KEY = "lakeloop.schemaVersion"  # table property: the schema version that wrote it last; none: 1
 
@@ -107,17 +111,55 @@ def schema_version(delta: DeltaTable) -> int:
     return int(delta.metadata().configuration.get(VERSION_KEY) or 1)
 
 
-def read(
-    lake: str, delta: DeltaTable, columns: list[str], filters: list[tuple[str, str, Any]] | None = None
-) -> pa.Table:
-    """Columns of the rows that pass the filters (column, operator, value), at the version of `delta`.
+def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence[Condition] = ()) -> pa.Table:
+    """Columns of the rows that pass all filters (column, operator, value), at the version of `delta`.
 
-    BrokenTable where a file is gone or damaged.
+    Files are chosen by partition and by the statistics in Delta's log, so that the cost is that of the files that may hold
+    such rows. A column that the table does not have yet is NULL. BrokenTable where a file is gone or damaged.
     """
-    try:
-        return delta.to_pyarrow_table(columns=columns, filters=filters, filesystem=filesystem(lake, delta))
-    except (DeltaError, OSError, pa.ArrowException) as error:
-        raise BrokenTable(delta.metadata().name or "?", delta.table_uri, error) from error
+    name = delta.metadata().name or "?"
+    spec = TABLES[name].arrow
+    files = filesystem(lake, delta)
+    needed = list(dict.fromkeys([*columns, *(column for column, _, _ in filters)]))
+    schema = pa.schema([spec.field(column) for column in needed])
+    found = [schema.empty_table()]
+    for row in _chosen(pa.table(delta.get_add_actions(flatten=True)), filters).to_pylist():
+        try:
+            with files.open_input_file(unquote(row["path"])) as file:
+                held = pq.ParquetFile(file)
+                rows = held.read(columns=[column for column in needed if column in held.schema_arrow.names])
+                count = held.metadata.num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise BrokenTable(name, f"{delta.table_uri}/{row['path']}", error) from error
+        parts = [
+            rows[field.name].cast(field.type)
+            if field.name in rows.column_names
+            else pa.array([row.get(f"partition.{field.name}")] * count, field.type)
+            for field in schema
+        ]
+        part = pa.table(parts, schema=schema)
+        for column, operator, value in filters:
+            part = part.filter(_passes(part[column], operator, value))
+        found.append(part)
+    return pa.concat_tables(found).select(list(columns))
+
+
+def _chosen(files: pa.Table, filters: Sequence[Condition]) -> pa.Table:
+    """The files that may hold rows that pass."""
+    for column, operator, value in filters:
+        if f"partition.{column}" in files.column_names:
+            files = files.filter(_passes(files[f"partition.{column}"], operator, value))
+        elif operator == ">=" and f"max.{column}" in files.column_names:
+            # A log keeps times to the millisecond, so a file's newest row may be up to one later than it says.
+            slack = value - timedelta(milliseconds=1) if isinstance(value, datetime) else value
+            files = files.filter(pc.fill_null(_passes(files[f"max.{column}"], operator, slack), True))
+    return files.select([name for name in files.column_names if name == "path" or name.startswith("partition.")])
+
+
+def _passes(values: pa.ChunkedArray, operator: Literal["in", ">="], value: Any) -> pa.Array:
+    if operator == "in":
+        return pc.is_in(values, value_set=pa.array(value, values.type))
+    return pc.greater_equal(values, pa.scalar(value, values.type))
 
 
 def filesystem(lake: str, delta: DeltaTable) -> pyarrow.fs.FileSystem:

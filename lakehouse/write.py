@@ -181,7 +181,9 @@ class Writer:
             else:
                 with store.exclusive(self.lake, name):
                     delta.update_incremental()
-                    delta.optimize.compact(target_size=layout.FILE_BYTES, writer_properties=layout.properties(name))
+                    delta.optimize.compact(
+                        target_size=layout.file_bytes(name), writer_properties=layout.properties(name)
+                    )
             delta.update_incremental()
             done.append(Compacted(name, before, len(delta.file_uris()), delta.version()))
         return done

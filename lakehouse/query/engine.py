@@ -49,6 +49,7 @@ def _locked(lake: str, memory: str | None = None) -> duckdb.DuckDBPyConnection:
         engine.execute("set allow_persistent_secrets = false")
         engine.execute(secret)
     engine.execute("set global timezone = 'UTC'")
+    engine.execute("set global parquet_metadata_cache = true")  # a look-up would read the same footers again
     engine.execute("set global python_enable_replacements = false")  # a name in SQL is a table, never a Python variable
     engine.execute(f"set allowed_directories = [{_quoted(lake)}]")
     engine.execute("set enable_external_access = false")
