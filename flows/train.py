@@ -33,7 +33,7 @@ async def train(
     run_ids: list[str] | None = None,
     rubrics: list[str] | None = None,
     filter: str | None = None,
-    settings: dict[str, bool | int | float | str] | None = None,
+    filter_settings: dict[str, bool | int | float | str] | None = None,
     credit: Literal["outcome", "steps"] = "outcome",
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0,
     parent: int | None = None,
@@ -53,7 +53,7 @@ async def train(
         rubrics: Rubrics with their versions. Default: the current one of every kind of problem.
         filter: Filters by name, one after another, such as grpo+dedup+short; `lakeloop filters` lists them. Default: the
             objective's own.
-        settings: Settings of these filters, such as {"max_calls": 8}. Default: each filter's own.
+        filter_settings: Settings of these filters, such as {"max_calls": 8}. Default: each filter's own.
         credit: outcome gives all tokens of an episode its advantage; steps goes call by call over the call tree, with the
             rewards that rubrics gave to calls.
         discount: For steps: what is left of a call's reward for the call before it.
@@ -73,7 +73,7 @@ async def train(
             objective=objective,
             rubrics=rubrics or current_rubrics(),
             filter=filter or objective,
-            settings=settings or {},
+            settings=filter_settings or {},
             credit=credit,
             discount=discount,
             run_ids=run_ids or [],

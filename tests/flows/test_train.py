@@ -1,0 +1,45 @@
+"""What the options of `lakeloop train` ask of the selection."""
+
+from pathlib import Path
+
+import pytest
+
+from flows import train as flow
+from lakehouse.selection.select import Selection
+
+
+class Asked(Exception):
+    """Carries the selection out of the flow."""
+
+
+async def test_every_option_of_a_selection_reaches_it(monkeypatch, tmp_path):
+    async def choose(selection: Selection) -> None:
+        raise Asked(selection)
+
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    monkeypatch.setattr(flow, "starting_point", lambda parent: (parent, Path("model")))
+    monkeypatch.setattr(flow, "choose_rows", choose)
+    with pytest.raises(Asked) as told:
+        await flow.train.fn(
+            run_ids=["r"],
+            rubrics=["swe@2"],
+            filter="grpo+short",
+            filter_settings={"max_calls": 8},
+            credit="steps",
+            discount=0.9,
+            parent=4,
+            max_staleness=3,
+        )
+    selection = told.value.args[0]
+    assert selection.model_dump(exclude={"model_name"}) == {
+        "objective": "grpo",
+        "rubrics": ["swe@2"],
+        "filter": "grpo+short",
+        "settings": {"max_calls": 8},
+        "run_ids": ["r"],
+        "policy_version": 4,
+        "max_staleness": 3,
+        "max_tokens_per_row": 2048,
+        "credit": "steps",
+        "discount": 0.9,
+    }
