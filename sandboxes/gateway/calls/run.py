@@ -220,9 +220,9 @@ class Calls:
         """Journal an answer. Where that fails the client still gets it, and the episode is masked."""
         call.answer = answer
         if answer.token_status == "missing" and answer.status != Status.CANCELLED:  # noqa: S105 - a status, no secret
-            log.error(
-                "session %s, call %s has no exact tokens: %s", session.session_id, call.intent.call_id, answer.error
-            )
+            # Of a failure its status only: an engine's message may quote what was said. The journal has it.
+            told = answer.error if answer.message is not None else answer.status
+            log.error("session %s, call %s has no exact tokens: %s", session.session_id, call.intent.call_id, told)
         if call.answered:
             session.remember(call)
         try:

@@ -114,7 +114,8 @@ class Engines:
         if len(self._avoid) > 10_000:
             self._avoid.clear()
         self._avoid[session.session_id] = (member.url, time.monotonic() + AVOID_S)
-        log.warning("a call of session %s failed on %s: %s", session.session_id, member.url, member.last_error)
+        # The operator is told the message (`GET /engines`); it may quote what was said, so no log has it.
+        log.warning("a call of session %s failed on %s: %s", session.session_id, member.url, type(error).__name__)
 
     async def _choose(self, session: Session) -> Member:
         """The first engine in the session's order that may take the call; waits while that one is paused."""
