@@ -30,6 +30,7 @@ def missing(lake: str | None, tasks: Mapping[str, str]) -> set[str]:
             select episode_id
             from wanted
             anti join bronze.episodes as landed using (episode_id)
+            anti join erased_episodes as erased on erased.stone = 'er-' || substr(sha256(wanted.episode_id), 1, 24)
             anti join (
                 from bronze.quarantine where table_name = 'episodes' and not starts_with(rule, $1)
             ) as refused using (episode_id)

@@ -95,7 +95,12 @@ def proved(plan: Plan, demoted: list[str]) -> tuple[Erasure, dict[str, object]]:
         swept.removed += done.removed
         swept.blanked += [name for name in done.blanked if name not in swept.blanked]
         scanned = erase.look(plan)
-    notes = {"copies removed": swept.removed, "blanked in": swept.blanked, "aliases": demoted} | _outside()
+    notes: dict[str, object] = {
+        "copies removed": swept.removed,
+        "blanked in": swept.blanked,
+        "aliases": demoted,
+        **_outside(),
+    }
     return erase.finish(plan, scanned, actor=actor(), notes=notes), notes
 
 

@@ -11,8 +11,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
 from lakehouse.collecting import remaining
+from lakehouse.erased import erased_among
 from lakehouse.planning import choose
 from lakehouse.records import Dispatch, Mode, Problem, Split, digest, episode_id, group_id, now
+from lakehouse.store import location
 from lakehouse.write import Writer
 from sandboxes import backends
 from sandboxes.agents import CommandAgent, DefinitionError, Sampling, find
@@ -113,7 +115,8 @@ def dispatch(draw: Draw) -> tuple[list[Dispatch], dict[str, Problem]]:
         for sample in range(draw.samples)
     ]
     intended = {intent.episode_id for intent in intents}
-    Writer().append_new("dispatches", intents, key="episode_id")
+    gone = erased_among(location(None), [one.episode_id for one in intents])  # in an earlier run of the same run id
+    Writer().append_new("dispatches", [one for one in intents if one.episode_id not in gone], key="episode_id")
     todo = [left for left in remaining(None, draw.run_id) if left.episode_id in intended]
     return todo, {problem.problem_id: problem for problem in problems}
 

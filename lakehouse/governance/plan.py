@@ -163,7 +163,7 @@ def refresh(made: Plan) -> None:
         ).fetchall()
         ids = {*made.asked, *made.episode_ids, *(e[0] for e in episodes), *(q[0] for q in refused if q[0])}
         made.episode_ids = sorted(ids)
-        made.sessions = sorted({*map(tuple, made.sessions), *((e[1], e[0]) for e in episodes)})
+        made.sessions = sorted({*made.sessions, *((str(e[1]), str(e[0])) for e in episodes)})
         lake.register("going", _column("episode_id", made.episode_ids))
         if made.subject is not None:
             made.problem_ids = sorted({*made.problem_ids, *_problems(lake)})

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,7 +176,7 @@ def _zip(content: bytes, search: Search) -> set[str]:
     return found
 
 
-def _stream(stream: "io.BufferedIOBase | zipfile.ZipExtFile | gzip.GzipFile", search: Search) -> set[str]:
+def _stream(stream: "IO[bytes] | gzip.GzipFile", search: Search) -> set[str]:
     found: set[str] = set()
     rest, total = b"", 0
     while (chunk := stream.read(CHUNK)) and total < LARGEST_UNPACKED:

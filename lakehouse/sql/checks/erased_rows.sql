@@ -1,10 +1,5 @@
 -- grain: one row per table and episode that is there although it was erased: there must be none; erase it again
-with stones as (
-    select distinct unnest(episode_ids) as stone
-    from bronze.erasures
-),
-
-named as (
+with named as (
     select 'dispatches' as table_name, episode_id from bronze.dispatches
     union
     select 'episodes', episode_id from bronze.episodes
@@ -30,4 +25,4 @@ named as (
 
 select table_name, episode_id
 from named
-semi join stones on stones.stone = 'er-' || substr(sha256(episode_id), 1, 24)
+semi join erased_episodes as erased on erased.stone = 'er-' || substr(sha256(episode_id), 1, 24)

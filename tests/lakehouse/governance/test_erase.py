@@ -14,6 +14,7 @@ from lakehouse.erased import ErasedVersion, tombstone
 from lakehouse.export import RowsErased, export_rows
 from lakehouse.governance import audit, erase, plan, purge
 from lakehouse.governance.plan import BY_EPISODE
+from lakehouse.ingesting import missing
 
 SECRET = "the heron of Wexley crossing sleeps at noon"
 ASKED = "my account number is the one with the seven zeros"
@@ -220,3 +221,9 @@ def test_a_lake_outside_the_home_folder_is_scanned_too(town, monkeypatch, tmp_pa
     (Path(town.lake) / "copy.txt").write_text(town.ada)
     with pytest.raises(erase.LeftOver, match=r"copy\.txt"):
         erased(town)
+
+
+def test_an_erased_session_is_not_ingested_again(town):
+    assert missing(town.lake, {town.ada: "shop", "ep-new": "shop"}) == {"ep-new"}
+    erased(town)
+    assert missing(town.lake, {town.ada: "shop", "ep-new": "shop"}) == {"ep-new"}
