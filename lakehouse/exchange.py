@@ -307,7 +307,10 @@ def _trl_tokens(source: _Source) -> Iterator[Row]:
             token if trained else MASKED for token, trained in zip(row["input_ids"], row["loss_mask"], strict=True)
         ]
         names = ("logprobs", "weight_versions", "reward", "advantage", "episode_id", "group_id", "row_index")
-        yield {"input_ids": row["input_ids"], "labels": labels, **{name: row[name] for name in names}}
+        own = (
+            {} if row["advantages"] is None else {"advantages": row["advantages"]}
+        )  # credit that differs along the row
+        yield {"input_ids": row["input_ids"], "labels": labels, **{name: row[name] for name in names}, **own}
 
 
 Rows = Callable[[_Source], Iterator[Row]]

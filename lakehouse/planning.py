@@ -19,7 +19,16 @@ _DRAWABLE = """
         and oracle_passed
         and null_failed
         and difficulty <= $max_difficulty
-        and ($split <> 'train' or list_contains(allowed_uses, 'training'))
+        and (
+            $split <> 'train'
+            or exists (
+                from permissions
+                where permissions.problem_id = problems.problem_id
+                    and permissions.edition is not distinct from problems.edition
+                    and list_contains(permissions.allowed_uses, 'training')
+                    and coalesce(permissions.consent, 'not_needed') in ('given', 'not_needed')
+            )
+        )
         and not exists (
             from closed_book
             where closed_book.problem_id = problems.problem_id
@@ -43,7 +52,8 @@ def choose(
     """`counts[name]` problems of each kind or set, drawn by seed from those that passed both gates.
 
     The same seed over the same problems gives the same draw; another seed mostly gives others. For the train split only
-    problems whose allowed uses include training count, and in neither split those that a model answered without tools.
+    problems that may be trained on count (see the view `permissions`), and in neither split those that a model answered
+    without tools.
     NotEnoughProblems names the set and how many there are.
     """
     chosen: list[Problem] = []

@@ -68,13 +68,13 @@ def test_putting_the_same_problems_again_changes_nothing(old, make):
 
 
 def test_licence_and_gates_are_those_of_the_edition_that_was_seen(lake, make):
-    free, closed = make.problem(), make.problem(allowed_uses=["evaluation"])
-    for run, problem in (("free", free), ("closed", closed)):
+    closed, broken, free = make.problem(allowed_uses=["evaluation"]), make.problem(null_failed=False), make.problem()
+    for run, problem in (("closed", closed), ("broken", broken), ("free", free)):
         Writer(lake).put_problems([problem])
         make.group([True, False], run=run, problem_edition=problem.content).land(lake)
     label(lake, "search@2")
     made = select(lake, GRPO)
-    assert (made.episodes, made.reasons) == (2, {"licence": 2})
+    assert (made.episodes, made.reasons) == (2, {"licence": 2, "gates_failed": 2})
 
 
 def test_an_edition_that_comes_back_holds_again_and_is_there_once(lake, make):

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse.planning import NotEnoughProblems, available, choose
+from lakehouse.records import Source
 from lakehouse.write import Writer
 
 
@@ -21,6 +22,22 @@ def test_what_may_not_be_trained_on_is_not_drawn(lake, make, change):
     Writer(lake).append("problems", [make.problem(**change)])
     with pytest.raises(NotEnoughProblems, match=r"1 search problems .* and 0 are in the lake"):
         choose(lake, {"search": 1}, split="train")
+
+
+@pytest.mark.parametrize("change", [{"consent": "withheld"}, {"allowed_uses": ["evaluation"]}])
+def test_what_its_source_withholds_is_not_drawn_for_training(lake, make, change):
+    Writer(lake).append("problems", [make.problem(), make.problem("held out", split="eval")])
+    values = {
+        "source": "made up",
+        "licence": "MIT",
+        "allowed_uses": ["training"],
+        "consent": "given",
+        "privacy": "allow",
+    }
+    about = {"retention_days": None, "declared_by": "somebody", "declared_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    Writer(lake).append("sources", [Source(**values | about | change)])
+    assert available(lake, "search", split="train") == 0
+    assert available(lake, "search", split="eval") == 1
 
 
 def test_a_number_below_none_is_refused(lake, make):
