@@ -12,7 +12,6 @@ place, so that no batch compresses by knowing another.
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -97,10 +96,10 @@ class Trajectories:
             tables[table] = pa.table([columns[f.name] for f in TABLES[table].arrow], schema=TABLES[table].arrow)
         return tables
 
-    def problems(self, batches: int) -> Iterator[dict[str, Any]]:
-        for number in range(batches):
-            for group in range(self._episodes // GROUP):
-                yield {"problem_id": f"pr-{number}-{group}"}
+    def problems(self, batches: int) -> pa.Table:
+        """The problems that the episodes of the first batches are of."""
+        ids = [f"pr-{number}-{group}" for number in range(batches) for group in range(self._episodes // GROUP)]
+        return _table("problems", [{"problem_id": one} for one in ids], {})
 
     def _ids(self, n: int) -> Ints:
         ids = self._zipf(n)
@@ -188,7 +187,9 @@ _DULL: dict[str, Any] = {
     "engine_version": "0.1", "latency_s": 1.25, "call_id": "c0", "tool": "search", "arguments": '{"query":"x"}',
     "is_error": False, "duration_s": 1.5, "producer": "bench 1", "problem_kind": "search", "split": "train",
     "agent": "search", "backend": "docker", "mode": "policy", "purpose": "train", "model_name": MODEL,
-    "model_version": 1, "run_id": "", "group_id": "", "problem_id": "",
+    "model_version": 1, "run_id": "", "group_id": "", "problem_id": "", "kind": "search", "source": "bench", "title": "t",
+    "prompt": "p", "spec": "{}", "licence": "CC0-1.0", "allowed_uses": ["training"], "difficulty": 0.5,
+    "oracle_passed": True, "null_failed": True,
 }  # fmt: skip
 
 

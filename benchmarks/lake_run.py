@@ -5,7 +5,6 @@
 
 import argparse
 import json
-import random
 import resource
 import shutil
 import time
@@ -75,11 +74,11 @@ def measure(tokens: int, folder: Path, *, peers: bool) -> dict[str, Any]:
     found["calls_bytes"] = sum(size for _, size in _files(lake, "calls"))
     found["bytes_per_token"] = _token_bytes(lake) / found["tokens"]
     wanted = _some(lake)
-    found["lookup_ms"] = _lookup(lake, wanted)
-    found["trajectory_ms"] = middle([timed(lambda one=one: trajectory(lake, one)) for one in wanted]) * 1000
+    found["lookup_ms"], found["lookup_cpu_ms"] = _lookup(lake, wanted)
+    found["trajectory_ms"] = middle([timed(lambda one=one: trajectory(lake, one)) for one in wanted[:LOOKUPS]]) * 1000
     found["scan_s"] = _scan(lake)
     for peer in against:
-        found[peer.name] = peer.told(wanted)
+        found[peer.name] = peer.told(wanted[:LOOKUPS])
     found["peak_rss_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     shutil.rmtree(plain)
     return found
@@ -112,13 +111,22 @@ def _some(lake: str) -> list[str]:
         return [name for (name,) in rows.fetchall()]
 
 
-def _lookup(lake: str, wanted: list[str]) -> float:
-    """Median milliseconds until all calls of an episode, with all their columns, are in memory; the connection is open."""
+def _lookup(lake: str, wanted: list[str]) -> tuple[float, float]:
+    """Milliseconds until all calls of an episode, with all their columns, are in memory: the median, and of processor time.
+
+    The connection is open and has been asked about other episodes, as a notebook's or a viewer's.
+    """
+    sql = "from calls where episode_id = $1 order by call_index"
     with connect(lake) as connection:
-        sql = "from calls where episode_id = $1 order by call_index"
-        connection.execute(sql, [wanted[0]]).to_arrow_table()
-        random.Random(0).shuffle(wanted)
-        return middle([timed(lambda one=one: connection.execute(sql, [one]).to_arrow_table()) for one in wanted]) * 1000
+
+        def ask(one: str) -> None:
+            connection.execute(sql, [one]).to_arrow_table()
+
+        for one in wanted[LOOKUPS:]:
+            ask(one)
+        cpu = time.process_time()
+        took = [timed(lambda one=one: ask(one)) for one in wanted[:LOOKUPS]]
+        return middle(took) * 1000, (time.process_time() - cpu) * 1000 / LOOKUPS
 
 
 def _scan(lake: str) -> float:
