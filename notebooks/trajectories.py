@@ -11,7 +11,7 @@ app = marimo.App(width="medium", app_title="Lakeloop trajectories")
 with app.setup(hide_code=True):
     import marimo as mo
     import polars as pl
-    from trajectories_charts import progress_chart, shape_chart
+    from trajectories_charts import fate_chart, progress_chart, shape_chart
     from trajectories_page import entry, page, tokenizer_of
 
     import lakehouse
@@ -138,6 +138,41 @@ def _(acted, lake):
     """)
     mo.vstack([_about, shape], gap=0)
     return shape, staleness
+
+
+@app.cell
+def _(lake, model):
+    fates = lake.sql("""
+        select left(training_set_id, 11) as training_set, concat_ws(': ', fate, reason) as fate, tokens
+        from queries.where_tokens_went
+        order by created_at, training_set_id, where_tokens_went.fate <> 'trained', tokens desc
+    """).pl()
+    hacks = lake.execute(
+        """
+        select
+            problem_kind as kind, model_version as version, sum(episodes)::bigint as episodes,
+            sum(severe) / sum(episodes) as rate
+        from radar_by_version
+        where model_name = $1 and model_version is not null
+        group by all
+        order by all
+        """,
+        [model.value],
+    ).pl()
+    seen = lake.sql("""
+        select detector, count(*) as episodes, max(weight) as weight, any_value(detail) as for_example
+        from radar
+        group by detector
+        order by weight desc, episodes desc
+    """).pl()
+    fate = fate_chart(fates, hacks)
+    _about = mo.md("""
+    ## Where did tokens go, and does it cheat?
+
+    Every sampled token was trained, masked or dropped, with a reason. The radar counts episodes that show what no honest work does.
+    """)
+    mo.vstack([_about, fate, *([mo.ui.table(seen, selection=None)] if len(seen) else [])], gap=0)
+    return fate, fates, hacks, seen
 
 
 @app.cell

@@ -93,6 +93,42 @@ def shape_chart(acted: pl.DataFrame, staleness: pl.DataFrame) -> Figure:
     return figure
 
 
+def fate_chart(fates: pl.DataFrame, hacks: pl.DataFrame) -> Figure:
+    """Side by side: what became of every sampled token by training set, and the share of episodes with a severe hack.
+
+    `fates` has training_set, fate and tokens, sets in order of age; `hacks` has kind, version, episodes and rate.
+    """
+    with mpl.rc_context(LOOK):
+        figure = Figure(figsize=(10, 3.2), layout="constrained")
+        tokens, rate = figure.subplots(1, 2)
+        sets = fates["training_set"].unique(maintain_order=True).to_list()
+        left = dict.fromkeys(sets, 0)
+        for at, (fate,) in enumerate(fates.select("fate").unique(maintain_order=True).rows()):
+            held = dict(fates.filter(fate=fate).select("training_set", "tokens").rows())
+            widths = [held.get(name, 0) for name in sets]
+            colour = COLOURS[0] if fate == "trained" else mpl.colormaps["Greys"](0.25 + 0.12 * (at % 6))
+            tokens.barh(sets, widths, left=list(left.values()), color=colour, label=fate, height=0.6)
+            left = {name: left[name] + width for name, width in zip(sets, widths, strict=True)}
+        if sets:
+            tokens.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2)
+        kinds = hacks["kind"].unique().sort().to_list()
+        for (kind,), points in hacks.group_by("kind", maintain_order=True):
+            colour = COLOURS[kinds.index(kind) % len(COLOURS)]
+            reach = interval(points["rate"], points["episodes"])
+            rate.errorbar(
+                points["version"], points["rate"], yerr=reach, fmt="o-", color=colour, label=kind, markersize=4.5
+            )
+        if kinds:
+            rate.legend()
+            rate.set_xticks(hacks["version"].unique().sort().to_list())
+        highest = hacks["rate"] + interval(hacks["rate"], hacks["episodes"])[1]
+        rate.set(title="episodes with a severe hack", xlabel="version", ylim=(0, max([0.1, *highest]) * 1.05))
+        rate.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        tokens.set(title="where tokens went", xlabel="sampled tokens")
+        tokens.xaxis.set_major_formatter("{x:,.0f}")
+    return figure
+
+
 def interval(share: pl.Series, n: pl.Series, z: float = 1.96) -> tuple[pl.Series, pl.Series]:
     """How far Wilson's interval of a share of `n` reaches below and above the share; 95 % by default."""
     n = n.cast(pl.Float64)  # a count's square may not fit its own type

@@ -48,6 +48,14 @@ def test_staleness_counts_the_trained_tokens_by_the_age_of_their_version(ran: Ra
     assert set(trained["version"]) == {1}  # every version 2 group ended alike
 
 
+def test_every_sampled_token_has_a_bar_and_every_version_a_rate(ran: Ran) -> None:
+    _, names = ran
+    tokens, rate = names["fate"].axes
+    assert sum(bar.get_width() for bar in tokens.patches) == names["fates"]["tokens"].sum() > 0
+    assert len(rate.containers) == names["hacks"]["kind"].n_unique() == 2
+    assert names["hacks"]["rate"].max() <= 1
+
+
 def test_the_charts_draw_what_the_lake_holds(ran: Ran) -> None:
     _, names = ran
     success, reward = names["progress"].axes
