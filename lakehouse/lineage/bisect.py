@@ -17,7 +17,7 @@ from lakehouse.query import Connection, UnknownPin, connect
 from lakehouse.records import ModelVersion, TrainingSet
 from lakehouse.selection.select import NotPinned, decided, pinned_selection
 
-MEASURED = ("rubric", "filter", "data", "engine")
+MEASURED = ("rubric", "filter", "setting", "data", "engine")
 WORTH_NAMING = 0.01  # share of the training signal
 
 
@@ -275,7 +275,9 @@ def _verdict(here: list[Change], effects: list[Effect]) -> str:
         said = f"most likely the {top.what}: it changed {top.share:.0%} of the training signal"
         rest = [f"{one.what} {one.share:.0%}" for one in effects[1:] if one.share >= WORTH_NAMING]
         return said + (f", against {', '.join(rest)}" if rest else "")
-    unmeasured = sorted({change.aspect for change in here if change.aspect not in MEASURED})
+    unmeasured = sorted(
+        {one.aspect for one in here if one.aspect not in MEASURED and one.item != "max_staleness"}  # with the filter
+    )
     if unmeasured:
         return (
             f"nothing that was selected changed by more than {WORTH_NAMING:.0%}; what is left is "

@@ -1,4 +1,8 @@
 -- grain: one row per training set and episode whose tokens it trains
+with pinned as (
+    select training_set_id from training_sets
+)
+
 select
     training_set_id,
     episode_id,
@@ -7,4 +11,5 @@ select
     avg(advantage) as advantage,
     any_value(reward) as reward
 from training_rows
+semi join pinned using (training_set_id)
 group by training_set_id, episode_id

@@ -18,7 +18,7 @@ class Line:
 
     lake: str
     make: Any
-    judges: list[str] = field(default_factory=lambda: ["search@1", "search@2"])
+    judges: list[str] = field(default_factory=lambda: ["search@2"])
 
     def train(self, version: int, batch: Any, **changes: Any) -> Selected:
         """Land and label `batch`, select its run, register toy@version as trained on it."""

@@ -36,6 +36,7 @@ def test_another_filter_is_named(line, make):
 
 def test_another_rubric_is_named_by_how_far_advantages_moved(line, make):
     """search@1 and search@2 shape alike here, so a swap moves nothing; the change is listed all the same."""
+    line.judges = ["search@1", "search@2"]
     line.train(2, group(make, "a", 1), rubrics=["search@1"])
     line.train(3, group(make, "b", 2))
     found = bisect(line.lake, "toy@2", "toy@3")
@@ -44,6 +45,7 @@ def test_another_rubric_is_named_by_how_far_advantages_moved(line, make):
 
 
 def test_a_rubric_that_has_not_judged_the_newer_episodes_is_not_measured(line, make):
+    line.judges = ["search@1"]
     line.train(2, group(make, "a", 1), rubrics=["search@1"])
     line.judges = ["search@2"]
     line.train(3, group(make, "b", 2))
