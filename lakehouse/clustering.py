@@ -182,7 +182,7 @@ class _Sink:
         self.files = files
         self.added: list[AddAction] = []
         self._table = table
-        self._group = layout.rows_per_group(table)
+        self._group = 0  # rows of a row group, of the size that the first rows have
         self._held: list[pa.Table] = []
         self._path = ""
         self._stream: pa.NativeFile | None = None
@@ -191,6 +191,7 @@ class _Sink:
 
     def write(self, rows: pa.Table) -> None:
         self._held.append(rows)
+        self._group = self._group or layout.rows_per_group(self._table, rows)
         if sum(held.num_rows for held in self._held) >= self._group:
             rows = pa.concat_tables(self._held)
             whole = rows.num_rows - rows.num_rows % self._group

@@ -51,13 +51,13 @@ def opened(lake: str, table: str) -> DeltaTable:
 
 def write(delta: DeltaTable, table: str, data: pa.Table, transaction: Transaction | None) -> None:
     """Append rows, under an application transaction if one is given. More than a row group of them in the table's order."""
-    if data.num_rows > layout.rows_per_group(table):
+    if data.num_rows > layout.rows_per_group(table, data):
         data = layout.clustered(table, data)
     write_deltalake(
         delta,
         data,
         mode="append",
-        writer_properties=layout.properties(table),
+        writer_properties=layout.properties(table, data),
         commit_properties=CommitProperties(app_transactions=None if transaction is None else [transaction]),
     )
 

@@ -12,7 +12,8 @@ from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
 from lakehouse.schema import TABLES
 
 TOKENS = ("calls", "training_rows")  # tables that are mostly lists of one value per token
-ROWS_PER_GROUP = 128  # of those: reading one episode unpacks a row group or two
+GROUP_BYTES = 4 * 2**20  # of Arrow's memory: reading one episode unpacks a row group or two of `calls`
+FEWEST, MOST = 64, 4096  # rows of a group: each costs a kilobyte of footer
 FILE_BYTES = 16 * 2**20  # of those, as clustering makes them: DuckDB's cost of a look-up grows with a file's row groups
 PLAIN_FILE_BYTES = 128 * 2**20  # of the other tables
 
@@ -24,14 +25,18 @@ _FOUND_BY = ColumnProperties(
     dictionary_enabled=False,
     encoding="PLAIN",
     statistics_enabled="CHUNK",
-    bloom_filter_properties=BloomFilterProperties(set_bloom_filter_enabled=True, fpp=0.01, ndv=ROWS_PER_GROUP),
+    bloom_filter_properties=BloomFilterProperties(set_bloom_filter_enabled=True, fpp=0.01, ndv=128),
 )
 _PRUNED_BY = ColumnProperties(dictionary_enabled=False, encoding="PLAIN", statistics_enabled="CHUNK")
 
 
+def properties(table: str, rows: pa.Table | None = None) -> WriterProperties:
+    """What a writer of this table tells Parquet, for rows of such a size."""
+    return _properties(table, rows_per_group(table, rows))
+
+
 @cache
-def properties(table: str) -> WriterProperties:
-    """What a writer of this table tells Parquet."""
+def _properties(table: str, group: int) -> WriterProperties:
     if table not in TOKENS:
         return WriterProperties(compression="ZSTD")
     spec = TABLES[table]
@@ -46,7 +51,7 @@ def properties(table: str) -> WriterProperties:
     }
     return WriterProperties(
         compression="ZSTD",
-        max_row_group_size=ROWS_PER_GROUP,
+        max_row_group_size=group,
         default_column_properties=_PACKED,
         column_properties=columns,
     )
@@ -70,9 +75,14 @@ def file_bytes(table: str) -> int:
     return FILE_BYTES if table in TOKENS else PLAIN_FILE_BYTES
 
 
-def rows_per_group(table: str) -> int:
-    """Rows of a row group, the least that is unpacked at once."""
-    return ROWS_PER_GROUP if table in TOKENS else 4096
+def rows_per_group(table: str, rows: pa.Table | None = None) -> int:
+    """Rows of a row group, the least that is unpacked at once: a power of two, so that few settings are made."""
+    if table != "calls":
+        return MOST if table not in TOKENS else 1024  # a training set is read as a whole
+    if rows is None or not rows.num_rows:
+        return FEWEST * 2
+    wanted = GROUP_BYTES * rows.num_rows // max(1, rows.nbytes)
+    return min(MOST, max(FEWEST, 1 << max(0, wanted.bit_length() - 1)))
 
 
 def arrow_options(table: str) -> dict[str, Any]:

@@ -48,8 +48,7 @@ def test_each_row_is_rewritten_about_as_often_as_the_lake_doubles():
 
 
 def test_the_rows_of_an_episode_lie_together_and_nothing_is_lost(lake, make, monkeypatch):
-    monkeypatch.setattr(layout, "ROWS_PER_GROUP", 4)
-    layout.properties.cache_clear()
+    monkeypatch.setattr(layout, "rows_per_group", lambda table, rows=None: 4)
     monkeypatch.setattr(layout, "FILE_BYTES", 20_000)
     for shard in range(5):
         (make.group([True] * 8, problem_id=f"p{shard}") + make.group([False] * 8, problem_id=f"q{shard}")).land(lake)
@@ -68,7 +67,6 @@ def test_the_rows_of_an_episode_lie_together_and_nothing_is_lost(lake, make, mon
             groups.append((ids[0], ids[-1]))
     assert all(one[1] <= two[0] for one, two in itertools.pairwise(groups))
     assert query("select * from calls order by all", lake).equals(before)
-    layout.properties.cache_clear()
 
 
 def test_what_lands_during_a_merge_stays(lake, make, monkeypatch):
@@ -113,3 +111,13 @@ def test_versions_of_before_a_merge_can_still_be_read(lake, make):
     Writer(lake).compact()
     with connect(lake, pinned=pinned) as connection:
         assert connection.execute("select count(*) from calls").fetchone() == (3,)
+
+
+def test_row_groups_are_of_a_size_in_bytes_within_bounds():
+    def rows(tokens):
+        lists = pa.array([list(range(tokens))] * 8, pa.list_(pa.int32()))
+        return pa.table({"prompt_token_ids": lists})
+
+    assert layout.rows_per_group("calls", rows(10)) == layout.MOST
+    assert layout.rows_per_group("calls", rows(8_000)) == 64 * 2
+    assert layout.rows_per_group("calls", rows(100_000)) == layout.FEWEST
