@@ -136,7 +136,7 @@ def _scan(lake: str) -> float:
         return timed(lambda: connection.execute(sql).fetchall())
 
 
-def main() -> None:
+def run() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tokens", type=int)
     parser.add_argument("folder", type=Path)
@@ -146,4 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -80,7 +80,7 @@ def _active(lake: str) -> int:
     return sum(len(delta.file_uris()) for delta in found if delta is not None)
 
 
-def main() -> None:
+def run() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["select", "day"])
     parser.add_argument("number", type=int)
@@ -91,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run()

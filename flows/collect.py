@@ -31,6 +31,7 @@ class Collected(BaseModel):
     run_id: str
     landed: int
     skipped: int
+    quarantined: int
     statuses: dict[str, int]
 
 
@@ -97,15 +98,20 @@ async def collect(
     await asyncio.to_thread(fetch, list(known.values()))
     progress = await Progress.begin(f"collecting {purpose}", len(todo))
     statuses: Counter[str] = Counter()
-    landed = skipped = 0
+    landed = skipped = quarantined = 0
     for number, shard in enumerate(shards(todo, shard_size)):
         results = await roll_out.with_options(task_run_name=f"shard-{number}")(shard, known, play, progress)
         done = await asyncio.to_thread(land, results)
         landed, skipped = landed + done.episodes, skipped + len(done.skipped)
+        quarantined += len(done.quarantined)
         statuses.update(result.episode.status for result in results)
     await acreate_table_artifact(
         key="episodes",
         table=[{"status": status, "episodes": count} for status, count in sorted(statuses.items())],
-        description=f"Run {draw.run_id}: {landed} episodes landed",
+        description=f"Run {draw.run_id}: {landed} episodes landed, {quarantined} in quarantine",
     )
-    return Collected(run_id=draw.run_id, landed=landed, skipped=skipped, statuses=dict(statuses))
+    if quarantined:
+        print(f"ALARM: {quarantined} episodes are in quarantine; `lakeloop query 'from quarantine'` says why")
+    return Collected(
+        run_id=draw.run_id, landed=landed, skipped=skipped, quarantined=quarantined, statuses=dict(statuses)
+    )

@@ -9,8 +9,10 @@ import pytest
 from lakehouse.collecting import remaining
 from lakehouse.ingesting import missing
 from lakehouse.invariants import ClockSkew
+from lakehouse.label import label
 from lakehouse.query import query
 from lakehouse.records import now
+from lakehouse.selection.select import Selection, select
 from lakehouse.write import DuplicateEpisode, Writer
 
 
@@ -145,3 +147,15 @@ def test_an_edition_from_a_clock_that_is_ahead_is_not_overtaken_silently(lake, m
     Writer(lake).append("problems", [future.model_copy(update={"edition": future.content})])
     with pytest.raises(ClockSkew, match="would not be the newest"):
         Writer(lake).put_problems([make.problem(prompt="changed")])
+
+
+def test_an_episode_that_came_with_two_payloads_is_not_trained_on(lake, make):
+    writer = Writer(lake)
+    writer.append("problems", [make.problem()])
+    writer.append("model_versions", [make.version(1)])
+    make.group([True, False, True, False]).land(lake)
+    with pytest.raises(DuplicateEpisode):
+        make.batch(sample=0, calls=[make.call([1, 2, 3], [4, 9])]).land(lake)
+    label(lake, "search@2")
+    chosen = select(lake, Selection(objective="grpo", rubrics=["search@2"], filter="grpo", policy_version=1))
+    assert (chosen.episodes, chosen.reasons) == (3, {"disputed": 1})
