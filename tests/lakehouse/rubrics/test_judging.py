@@ -9,15 +9,25 @@ from lakehouse.query import query
 from lakehouse.rubrics.judging import SelectionError
 
 
+@pytest.fixture(scope="module")
+def landed(make, tmp_path_factory):
+    """A lake with two search episodes, which no rubric that is refused changes."""
+    lake = str(tmp_path_factory.mktemp("landed") / "lake")
+    make.group([True, False]).land(lake)
+    return lake
+
+
 @pytest.fixture
-def refused(own, lake, make):
-    """Labels two search episodes with `toy@1`, expects an error and an untouched lake, and gives the message."""
+def refused(own, landed, lake):
+    """Labels with `toy@1` the landed episodes, or those of a batch; expects an error and no reward, and gives the message."""
 
     def refused(kind=RubricError, *, batch=None, **how):
-        (batch or make.group([True, False])).land(lake)
+        where = lake if batch else landed
+        if batch:
+            batch.land(lake)
         with pytest.raises(kind) as error:
-            label(lake, "toy@1", **how)
-        assert query("from rewards", lake).is_empty()
+            label(where, "toy@1", **how)
+        assert query("from rewards", where).is_empty()
         return str(error.value)
 
     return refused
@@ -90,12 +100,9 @@ def test_a_rubric_cannot_score_an_episode_whose_infrastructure_failed(own, refus
 
 
 @pytest.mark.parametrize("where", ["nope = 1", "true) or (", "true; drop table episodes"])
-def test_a_selection_that_is_no_condition_is_refused(own, lake, make, where):
+def test_a_selection_that_is_no_condition_is_refused(own, refused, where):
     own.paying("toy@1", "1")
-    make.group([True]).land(lake)
-    with pytest.raises(SelectionError, match="is not a condition"):
-        label(lake, "toy@1", where=where)
-    assert query("from rewards", lake).is_empty()
+    assert "is not a condition" in refused(SelectionError, where=where)
 
 
 def test_a_judge_that_failed_everywhere_fails_the_run_and_writes_nothing(refused, lake, make, own):

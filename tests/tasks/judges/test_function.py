@@ -1,6 +1,5 @@
 """A Python function as a judge, in a process of its own."""
 
-import asyncio
 import os
 import sys
 
@@ -11,22 +10,28 @@ from tasks.judges import FunctionJudge, JudgeFailed, JudgeMisconfigured
 SOURCE = """
 import os, time
 
-def turns(trajectory):
-    print("said on the way")
-    return {"score": len(trajectory.turns) / 4, "reason": trajectory.episode.episode_id, "words": ["Jane"]}
+ANSWERS = {
+    "zero": 0,
+    "no": None,
+    "text": "fine",
+    "nan": float("nan"),
+    "infinite": {"score": float("inf")},
+    "unscored": {"reason": "forgot"},
+    "high": 12.5,
+    "strange": {"score": 1.0, "what": {1, 2}},
+}
 
-def zero(trajectory): return 0
-def no(trajectory): return None
-def text(trajectory): return "fine"
-def nan(trajectory): return float("nan")
-def infinite(trajectory): return {"score": float("inf")}
-def unscored(trajectory): return {"reason": "forgot"}
-def high(trajectory): return 12.5
-def raises(trajectory): raise KeyError("nope")
-def strange(trajectory): return {"score": 1.0, "what": {1, 2}}
-def hangs(trajectory): time.sleep(60)
-def dies(trajectory): os._exit(3)
-def where(trajectory): return {"score": 1.0, "pid": os.getpid()}
+def judge(trajectory):
+    print("said on the way")
+    match trajectory.episode.problem_id:
+        case "turns":
+            return {"score": len(trajectory.turns) / 4, "reason": trajectory.episode.episode_id, "pid": os.getpid()}
+        case "hangs":
+            time.sleep(60)
+        case "dies":
+            os._exit(3)
+        case name:
+            return ANSWERS[name]
 """
 
 
@@ -41,7 +46,12 @@ def functions(tmp_path, monkeypatch):
     sys.modules.pop("own_judges", None)
 
 
-async def test_what_a_function_returns_is_told_apart(functions, played):
+def about(played, name):
+    """The episode, of a problem that tells the function what to do."""
+    return played.__class__(**vars(played) | {"episode": played.episode.model_copy(update={"problem_id": name})})
+
+
+async def test_what_a_function_returns_is_told_apart_and_what_it_raises_is_no_verdict(functions, played):
     expected = {
         "turns": ("scored", 0.5),
         "zero": ("scored", 0.0),
@@ -52,38 +62,29 @@ async def test_what_a_function_returns_is_told_apart(functions, played):
         "infinite": ("malformed", None),
         "unscored": ("malformed", None),
     }
-
-    async def one(name):
-        async with FunctionJudge(f"own_judges:{name}") as judge:
-            return await judge.ask(played)
-
-    found = dict(zip(expected, await asyncio.gather(*map(one, expected)), strict=True))
-    assert {name: (one.status, one.value["score"]) for name, one in found.items()} == expected
-    assert found["turns"].value["reason"] == "ep-1" and found["turns"].value["words"] == ["Jane"]
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("raises", "KeyError: 'nope'"),
-        ("strange", "TypeError"),
-        ("dies", "ended its process"),
-        ("hangs", "more than 1 s"),
-    ],
-)
-async def test_a_function_that_fails_gives_no_verdict_and_the_next_episode_is_judged(functions, played, name, why):
-    async with FunctionJudge(f"own_judges:{name}", deadline_s=1) as judge:
-        for _ in range(1 if name in ("hangs", "dies") else 2):
+    async with FunctionJudge("own_judges:judge") as judge:
+        for name, why in (("raises", "KeyError: 'raises'"), ("strange", "TypeError")):
             with pytest.raises(JudgeFailed, match=why):
-                await judge.ask(played)
+                await judge.ask(about(played, name))
+        found = {name: await judge.ask(about(played, name)) for name in expected}
+    assert {name: (one.status, one.value["score"]) for name, one in found.items()} == expected
+    assert found["turns"].value["reason"] == "ep-1"
+    worker = found["turns"].value["pid"]
+    assert worker != os.getpid()
+    with pytest.raises(ProcessLookupError):  # it ended with the judge
+        os.kill(worker, 0)
 
 
-async def test_one_process_serves_many_episodes_and_ends_with_the_judge(functions, played):
-    async with FunctionJudge("own_judges:where") as judge:
-        first, second = [(await judge.ask(played)).value["pid"] for _ in range(2)]
-    assert first == second != os.getpid()
-    with pytest.raises(ProcessLookupError):
-        os.kill(first, 0)
+async def test_a_function_that_hangs_or_ends_its_process_gives_no_verdict_and_the_next_episode_is_judged(
+    functions, played
+):
+    async with FunctionJudge("own_judges:judge", deadline_s=1) as judge:
+        with pytest.raises(JudgeFailed, match="more than 1 s"):
+            await judge.ask(about(played, "hangs"))
+        judge.deadline_s = 60
+        with pytest.raises(JudgeFailed, match="ended its process"):
+            await judge.ask(about(played, "dies"))
+        assert (await judge.ask(about(played, "zero"))).value["score"] == 0
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ async def test_a_name_that_the_module_lacks_is_refused(functions, played):
 
 
 def test_other_code_is_another_judge(functions):
-    before = FunctionJudge("own_judges:zero").producer
-    assert before == FunctionJudge("own_judges:zero").producer
+    before = FunctionJudge("own_judges:judge").producer
+    assert before == FunctionJudge("own_judges:judge").producer
     (functions / "own_judges.py").write_text(SOURCE + "\nLATER = 1\n")
-    assert FunctionJudge("own_judges:zero").producer != before
+    assert FunctionJudge("own_judges:judge").producer != before
