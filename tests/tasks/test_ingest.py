@@ -4,13 +4,18 @@ import asyncio
 import logging
 
 import httpx
+import pytest
 
+from lakehouse.governance import scan
+from lakehouse.governance.probes import Probes
 from lakehouse.query import query
 from lakehouse.records import Dispatch, episode_id, group_id, now
+from lakehouse.sources import declare
 from lakehouse.write import Writer
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
 from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.scripted.text import decode
 from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from tasks.ingest import find, read, reward_calls
@@ -22,10 +27,10 @@ OF_A_FLOW = Dispatch(
 )  # fmt: skip
 
 
-async def play(client, task, *, reward=None, end=True):
+async def play(client, task, *, reward=None, end=True, text="hi"):
     session = await client.start_session(task)
     async with httpx.AsyncClient(base_url=client.base_url, timeout=30, verify=False) as http:
-        body = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
+        body = {"model": "scripted", "messages": [{"role": "user", "content": text}]}
         headers = {"Authorization": f"Bearer {session.api_key}"}
         (await http.post("/v1/chat/completions", json=body, headers=headers)).raise_for_status()
     if reward is not None:
@@ -102,3 +107,64 @@ async def test_rewards_of_single_calls_become_rows_that_credit_can_use(tmp_path,
         from latest_call_rewards inner join calls using (episode_id, call_id) order by call_index
     """).rows()
     assert held == [(0, 0.25, "because", "external", None), (1, 0.5, "because", "external", True)]
+
+
+SECRET = "ghp_" + "a1B2" * 9
+
+
+def places(home):
+    """Where in the home folder it can be read, as text or as token ids, packed or not."""
+    search = scan.Search(Probes(texts=[SECRET], tokens=[list(SECRET.encode())[:16]]))
+    scanned = scan.Scanned()
+    scan.folder(home, search, scanned)
+    assert scanned.files > 5 and not scanned.unread
+    return scanned.found
+
+
+@pytest.mark.parametrize("privacy", ["mask", "allow"])
+async def test_what_must_not_be_kept_is_nowhere_in_the_home_folder(tmp_path, monkeypatch, scripted_tokenizer, privacy):
+    """Said by a user, repeated by the model, given as a reason: from the first request to the last row."""
+    monkeypatch.delenv("LAKELOOP_LAKE", raising=False)
+    monkeypatch.setattr("tasks.land.get_run_logger", lambda: logging.getLogger("land"))
+    monkeypatch.setenv("LAKELOOP_MODEL", str(tmp_path / "scripted"))
+    declare(None, "external", licence="MIT", allowed_uses=["training"], consent="given", privacy=privacy)
+    async with Scripted([f"Your token is {SECRET}."]).serve() as engine_url:
+        gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model="scripted"))
+        async with serving(gateway.app()) as url, GatewayClient(url, gateway.operator_key) as client:
+            monkeypatch.setenv("LAKELOOP_GATEWAY_PORT", url.rpartition(":")[2])
+            session = await play(client, "shop/1", text=f"my token: {SECRET}", end=False)
+            await client.set_reward(session, 1.0, reason=f"it told {SECRET}", labeller="shop")
+            assert not places(tmp_path)  # in the journal only, encrypted
+            await client.end_session(session)
+            assert await ingest(0) == (1, 0)
+            reward_calls.fn()
+            assert not any((tmp_path / "keys" / "sessions").iterdir())
+    found = places(tmp_path)
+    [(said, answer, flags, ids)] = query(
+        "select request_messages, response_message, redacted, completion_token_ids from calls"
+    ).rows()
+    if privacy == "allow":  # the scan does find what is there
+        assert {what for told in found.values() for what in told} == {"text", "tokens"} and flags is None
+        return
+    assert not found
+    assert "<redacted:github_token>" in said and "<redacted:github_token>" in answer
+    assert sum(flags) == len(SECRET) and decode(ids).startswith("Your token is")
+    assert "<redacted:github_token>" in query("select value from evidence").item()
+    assert query("select count(*) from redactions").item() > 3
+
+
+async def test_what_cannot_be_masked_waits_until_the_tokenizer_is_known(tmp_path, monkeypatch, scripted_tokenizer):
+    monkeypatch.delenv("LAKELOOP_LAKE", raising=False)
+    monkeypatch.setattr("tasks.land.get_run_logger", lambda: logging.getLogger("land"))
+    async with Scripted(["hello"]).serve() as engine_url:
+        gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model="scripted"))
+        async with serving(gateway.app()) as url, GatewayClient(url, gateway.operator_key) as client:
+            monkeypatch.setenv("LAKELOOP_GATEWAY_PORT", url.rpartition(":")[2])
+            monkeypatch.setenv("LAKELOOP_MODEL", "nobody/knows")
+            await play(client, "shop/1", reward=1.0)
+            assert await ingest(0) == (0, 0)
+            assert await ingest(0) == (0, 0)
+            assert query("select count(*) from quarantine").item() == 1
+            monkeypatch.setenv("LAKELOOP_MODEL", str(tmp_path / "scripted"))
+            assert await ingest(0) == (1, 0)
+            assert await ingest(0) == (0, 0)
