@@ -107,4 +107,4 @@ def reward_calls(lake: str | None) -> int:
         schema = TABLES["call_rewards"].arrow
         rows = pa.table([news[field.name].cast(field.type) for field in schema], schema=schema)
         Writer(lake).append_arrow("call_rewards", rows)
-    return news.num_rows
+    return int(news.num_rows)
