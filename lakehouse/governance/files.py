@@ -26,10 +26,11 @@ class Files:
 
     def __init__(self, lake: str, delta: DeltaTable) -> None:
         self._root = Path(unquote(urlsplit(delta.table_uri).path)) if store.is_folder(lake) else None
+        self._objects = None if self._root else DeltaStorageHandler.from_table(delta._table, store.options(lake))
         self.filesystem: pyarrow.fs.FileSystem = (
             pyarrow.fs.SubTreeFileSystem(str(self._root), pyarrow.fs.LocalFileSystem())
-            if self._root
-            else pyarrow.fs.PyFileSystem(DeltaStorageHandler.from_table(delta._table, store.options(lake)))
+            if self._objects is None
+            else pyarrow.fs.PyFileSystem(self._objects)
         )
 
     def sizes(self) -> dict[str, int]:
@@ -65,8 +66,10 @@ class Files:
     def replace(self, path: str, content: bytes) -> None:
         """Other content under the same name, at once, with the time it had: Delta takes a commit's time from there."""
         if self._root is None:
-            with self.filesystem.open_output_stream(path) as file:
-                file.write(content)
+            # Arrow's stream hands over buffers of its own, which the Delta library's does not take.
+            stream = self._objects._handler.open_output_stream(path, None)  # type: ignore[union-attr]
+            stream.write(content)
+            stream.close()
             return
         target = self._root / path
         was = target.stat()
