@@ -166,7 +166,7 @@ def test_duckdb_itself_is_locked_to_the_lake(filled, tmp_path, path):
         connection._raw.execute(f"from {function}('{path.format(other=other)}')").fetchall()
 
 
-@pytest.mark.parametrize("sql", ["set enable_external_access = true", "set lock_configuration = false", "load httpfs"])
+@pytest.mark.parametrize("sql", ["set enable_external_access = true", "set lock_configuration = false", "load spatial"])
 def test_the_lock_cannot_be_taken_off(filled, sql):
     from duckdb import Error
 
