@@ -1,6 +1,6 @@
 """Made-up trajectories of a realistic shape, as Arrow tables, fast enough to make a hundred million tokens of.
 
-Four to twelve calls an episode, as agents with tools have. A prompt is the whole conversation so far: 600 tokens that all
+Five to fifteen calls an episode, as agents with tools have. A prompt is the whole conversation so far: 600 tokens that all
 share, the question, every answer and every observation. Token ids are spread like words (Zipf over a vocabulary of 151,000),
 and two in five are of common phrases: Zstandard makes 1.7 bytes of an id and 0.38 of a character, as it does of the
 characters of Python code and documentation. A quarter of the log-probs are those of tokens that were all but certain, a
@@ -36,7 +36,7 @@ Tables = dict[str, pa.Table]
 class Shape:
     """How long things are, in tokens: (least, most)."""
 
-    calls: tuple[int, int] = (4, 12)
+    calls: tuple[int, int] = (5, 15)
     answer: tuple[int, int] = (120, 380)
     question: tuple[int, int] = (60, 300)
     observation: tuple[int, int] = (100, 400)
