@@ -43,7 +43,11 @@ def opened(lake: str, table: str) -> DeltaTable:
         partition_by=list(spec.partition_by),
         name=spec.name,
         description=spec.grain,
-        configuration={store.VERSION_KEY: str(SCHEMA_VERSION), "delta.dataSkippingStatsColumns": layout.indexed(table)},
+        configuration={
+            store.VERSION_KEY: str(SCHEMA_VERSION),
+            "delta.dataSkippingStatsColumns": layout.indexed(table),
+            "delta.logRetentionDuration": store.LOG_KEPT,
+        },
         storage_options=store.options(lake),
         raise_if_key_not_exists=False,
     )

@@ -24,6 +24,7 @@ from lakehouse.schema import TABLES
 
 Condition = tuple[str, Literal["in", ">="], Any]  # column, operator, value
 LOCK_DEADLINE_S = 300.0  # a compaction of a large table may hold the lock this long
+LOG_KEPT = "interval 36500 days"  # a checkpoint would else end versions that a training set pins
 VERSION_KEY = "lakeloop.schemaVersion"  # table property: the schema version that wrote it last; none: 1
 
 

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -108,7 +108,7 @@ def erasures(as_json: Json = False) -> None:
     from lakehouse.governance import plan
 
     rows = done.erasures()
-    listed = [
+    listed: list[dict[str, Any]] = [
         {
             "erasure_id": row.erasure_id, "at": row.erased_at.isoformat(), "reason": row.reason, "by": row.requested_by,
             "episodes": len(row.episode_ids), "finished": row.scanned is not None, "signature_holds": done.verify(row),

@@ -69,7 +69,7 @@ class Files:
             # Arrow's stream hands over buffers of its own, which the Delta library's does not take.
             stream = self._objects._handler.open_output_stream(path, None)  # type: ignore[union-attr]
             stream.write(content)
-            stream.close()
+            stream.close()  # type: ignore[union-attr]  # its stub lacks it
             return
         target = self._root / path
         was = target.stat()

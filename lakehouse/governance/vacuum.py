@@ -12,7 +12,7 @@ from lakehouse.records import TrainingSet
 from lakehouse.schema import TABLES
 
 KEPT_DAYS = 7
-_LOG_KEPT = {"delta.logRetentionDuration": "interval 36500 days"}  # a checkpoint would else end what is pinned
+_LOG_KEPT = {"delta.logRetentionDuration": store.LOG_KEPT}  # for tables of an earlier release
 
 
 @dataclass(frozen=True)

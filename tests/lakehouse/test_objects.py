@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from lakehouse import commits, store
+from lakehouse.governance.files import Files
+from lakehouse.governance.purge import purge, rows_with
 from lakehouse.objects import UnsupportedStore, options, secret
 from lakehouse.query import connect, query
 from lakehouse.write import Writer
@@ -127,3 +129,18 @@ def test_plain_http_is_spoken_only_where_the_address_says_so(monkeypatch, tmp_pa
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store.example")
     assert options("s3://bucket/lake") == {"conditional_put": "etag"}
     assert options(str(tmp_path)) is None
+
+
+def test_an_erased_row_is_in_no_object_of_the_bucket(bucket, make):
+    batches = [make.batch("p", number) for number in range(2)]
+    for batch in batches:
+        batch.land(bucket)
+    store.opened(bucket, "calls").create_checkpoint()
+    kept, gone = (batch.episodes[0].episode_id for batch in batches)
+    files = Files(bucket, store.opened(bucket, "calls"))
+    assert any(gone.encode() in files.read(path) for path in files.log())
+    done = purge(bucket, "calls", rows_with("calls", "episode_id", [gone]))
+    assert (done.rows, done.files) == (1, 1)
+    assert not any(gone.encode() in files.read(path) for path in files.sizes())
+    with connect(bucket) as lake:
+        assert lake.execute("select episode_id from bronze.calls").fetchall() == [(kept,)]
