@@ -9,6 +9,7 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def measure(tokens: int, folder: Path, *, peers: bool) -> dict[str, Any]:
     number = 0
     while found["tokens"] < tokens:
         tables = made.batch(number)
-        sides = [("land_s", lambda t=tables: land(lake, t)), ("parquet_s", lambda t=tables: parquet(plain, t))]
+        sides = [("land_s", partial(land, lake, tables)), ("parquet_s", partial(parquet, plain, tables))]
         for name, work in sides if number % 2 else reversed(sides):
             found[name] += timed(work)
         for peer in against:
@@ -69,13 +70,13 @@ def measure(tokens: int, folder: Path, *, peers: bool) -> dict[str, Any]:
         if number % 20 == 0:
             say(f"{found['tokens'] / 1e6:.0f} M of {tokens / 1e6:.0f} M tokens landed")
     found["landed_files"] = len(_files(lake, "calls"))
-    found["compact_s"] = timed(lambda: Writer(lake).compact())
+    found["compact_s"] = timed(Writer(lake).compact)
     found["files"] = len(_files(lake, "calls"))
     found["calls_bytes"] = sum(size for _, size in _files(lake, "calls"))
     found["bytes_per_token"] = _token_bytes(lake) / found["tokens"]
     wanted = _some(lake)
     found["lookup_ms"], found["lookup_cpu_ms"] = _lookup(lake, wanted)
-    found["trajectory_ms"] = middle([timed(lambda one=one: trajectory(lake, one)) for one in wanted[:LOOKUPS]]) * 1000
+    found["trajectory_ms"] = middle([timed(partial(trajectory, lake, one)) for one in wanted[:LOOKUPS]]) * 1000
     found["scan_s"] = _scan(lake)
     for peer in against:
         found[peer.name] = peer.told(wanted[:LOOKUPS])
@@ -125,7 +126,7 @@ def _lookup(lake: str, wanted: list[str]) -> tuple[float, float]:
         for one in wanted[LOOKUPS:]:
             ask(one)
         cpu = time.process_time()
-        took = [timed(lambda one=one: ask(one)) for one in wanted[:LOOKUPS]]
+        took = [timed(partial(ask, one)) for one in wanted[:LOOKUPS]]
         return middle(took) * 1000, (time.process_time() - cpu) * 1000 / LOOKUPS
 
 
