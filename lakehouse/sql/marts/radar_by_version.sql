@@ -18,7 +18,7 @@ select
     count(seen.episode_id) as flagged,
     count_if(coalesce(seen.severe, false))::bigint as severe,
     count_if(coalesce(seen.severe, false)) / count(*) as rate,
-    list_sort(list_distinct(flatten(list(seen.detectors) filter (where seen.detectors is not null)))) as detectors
+    coalesce(list_sort(list_distinct(flatten(list(seen.detectors) filter (where seen.detectors is not null)))), []) as detectors
 from episodes
 left join seen using (episode_id)
 where episodes.mode = 'policy' and episodes.status in ('ok', 'truncated', 'model_error')
