@@ -52,7 +52,9 @@ def filled(tmp_path_factory, make):
     rewards.append(rewards[0].model_copy(update={"episode_id": held_out}))
     own = {"episode_id": held_out, "attempt_id": "a0"}
     batch.evidence.append(make.evidence("scan", {"counts": {"runner": 1}}, **own))
-    batch += make.batch("lost", 7, run="run-2", status="infra_error", error="the engine was gone\nat ...", match=None, calls=[])
+    batch += make.batch(
+        "lost", 7, run="run-2", status="infra_error", error="the engine was gone\nat ...", match=None, calls=[]
+    )
     batch.actions[0] = batch.actions[0].model_copy(update={"is_error": True, "observation": "No such title."})
     batch.land(lake)
     writer.append("dispatches", [*dispatches, make.dispatch("hard", 9, run="run-2")])
