@@ -79,9 +79,9 @@ def rows_per_group(table: str, rows: pa.Table | None = None) -> int:
     """Rows of a row group, the least that is unpacked at once: a power of two, so that few settings are made."""
     if table != "calls":
         return MOST if table not in TOKENS else 1024  # a training set is read as a whole
-    if rows is None or not rows.num_rows:
+    if rows is None or rows.num_rows == 0:
         return FEWEST * 2
-    wanted = GROUP_BYTES * rows.num_rows // max(1, rows.nbytes)
+    wanted = GROUP_BYTES * int(rows.num_rows) // max(1, int(rows.nbytes))
     return min(MOST, max(FEWEST, 1 << max(0, wanted.bit_length() - 1)))
 
 
