@@ -69,10 +69,11 @@ class EndpointJudge:
             }
         asked = digest(prompt.digest, dumps(self._asked), str(attempts))[:12]
         self.producer = f"llm {model}{'' if version is None else f'@{version}'} {asked}"
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.AsyncClient(timeout=deadline_s, trust_env=not near, headers=headers)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._near = near
 
     async def __aenter__(self) -> Self:
+        self._http = httpx.AsyncClient(timeout=self.deadline_s, trust_env=not self._near, headers=self._headers)
         return self
 
     async def __aexit__(self, *error: object) -> None:
