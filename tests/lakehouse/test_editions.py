@@ -27,7 +27,7 @@ def old(lake, make):
     ):
         data = to_arrow(table, records).drop_columns([added])
         where, split = store.uri(lake, table), list(TABLES[table].partition_by)
-        write_deltalake(where, data, mode="overwrite", schema_mode="overwrite", partition_by=split)
+        write_deltalake(where, data, mode="overwrite", schema_mode="overwrite", partition_by=split, name=table)
     return lake
 
 
