@@ -14,6 +14,7 @@ from prefect.artifacts import acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.export import export_rows, rollout_temperature
+from lakehouse.governance.erase import refuse_tainted
 from lakehouse.selection.select import Selected, Selection, select
 from tasks.progress import Progress
 from tasks.registry.versions import Registry, RegistryError
@@ -45,6 +46,7 @@ def starting_point(parent: int | None) -> tuple[int, Path]:
     version = parent if parent is not None else registry.promoted(settings.model_name)
     if version is None:
         raise RegistryError(f"nothing is promoted for {settings.model_name}: name a parent version, or release one")
+    refuse_tainted(None, settings.model_name, version)
     return version, registry.intact(settings.model_name, version)
 
 

@@ -18,7 +18,7 @@ from sandboxes.backends.trees import TreeStore
 from sandboxes.external import KIND, episode_of
 from sandboxes.gateway.sessions.journal import Journal
 from sandboxes.gateway.sessions.schema import KeyRow, SessionRow
-from tasks import erase
+from tasks import erase, release, train
 from tasks.registry.versions import Lineage, Registry
 
 SUBJECT = "ada-lovelace"
@@ -55,8 +55,8 @@ def registry(tmp_path, monkeypatch):
         content = len(header).to_bytes(8, "little") + header + struct.pack("<f", number)
         (folder / "model.safetensors").write_bytes(content)
         lineage = Lineage(stage="sft", parent=number - 1 or None, training_set=training_set)
-        assert found.register("toy", folder, lineage=lineage) == number
-    found.promote("toy", 2)
+        assert found.register("tiny", folder, lineage=lineage) == number
+    found.promote("tiny", 2)
     monkeypatch.setattr(erase, "Registry", lambda _url: found)
     return found
 
@@ -138,8 +138,8 @@ def landed():
     writer.append(
         "model_versions",
         [
-            ModelVersion(name="toy", version=1, parent_version=None, training_set_id=None, **made),
-            ModelVersion(name="toy", version=2, parent_version=1, training_set_id="ts-1", **made),
+            ModelVersion(name="tiny", version=1, parent_version=None, training_set_id=None, **made),
+            ModelVersion(name="tiny", version=2, parent_version=1, training_set_id="ts-1", **made),
         ],
     )
     return tree
@@ -163,7 +163,7 @@ def _episode(tree):
     episode = Episode(
         **own, run_id="external-1", group_id="g", problem_id="shop/9", problem_kind=KIND, split="train", sample_index=1,
         agent=KIND, backend="none", mode="policy", purpose=KIND, status="ok", error=None, session_id="shop/9-1",
-        model_name="toy", model_version=1, n_calls=1, n_prompt_tokens=15, n_completion_tokens=15, duration_s=1.0,
+        model_name="tiny", model_version=1, n_calls=1, n_prompt_tokens=15, n_completion_tokens=15, duration_s=1.0,
         started_at=now(), ended_at=now(), subject=SUBJECT,
     )  # fmt: skip
     return [episode], [call], [action], []
@@ -177,10 +177,10 @@ def test_nothing_beside_the_lake_is_left_either(played, landed, registry):
     assert erase.remove_sessions.fn(plan.erasure_id) == 1
     assert erase.remove_trees.fn(plan.erasure_id) == 1
     demoted = erase.demote.fn(plan.erasure_id)
-    assert demoted == ["champion of toy version 2 moves to version 1"]
+    assert demoted == ["champion of tiny version 2 moves to version 1"]
     row, notes = erase.proved(plans.load(plan.erasure_id), demoted)
     root = home().root
-    assert row.tainted == ["toy@2"]
+    assert row.tainted == ["tiny@2"]
     assert core.verify(row)
     assert notes["copies removed"] == ["runs/sft-1/batch.npy", "runs/sft-1/probe.json", "runs/sft-1/rows.parquet"]
     assert "prefect/prefect.db" in notes["blanked in"]
@@ -190,9 +190,12 @@ def test_nothing_beside_the_lake_is_left_either(played, landed, registry):
             assert EPISODE.encode() not in path.read_bytes(), path
             assert SUBJECT.encode() not in path.read_bytes(), path
     assert landed not in TreeStore()
-    assert registry.promoted("toy") == 1
-    assert registry.client.get_model_version("toy", "2").tags["tainted"] == plan.erasure_id
-    assert query("select name, version from tainted_versions").rows() == [("toy", 2)]
+    assert registry.promoted("tiny") == 1
+    assert registry.client.get_model_version("tiny", "2").tags["tainted"] == plan.erasure_id
+    assert query("select name, version from tainted_versions").rows() == [("tiny", 2)]
+    for again in (release.serve.fn, release.promote.fn, train.starting_point.fn):
+        with pytest.raises(core.Tainted, match=plan.erasure_id):
+            again(2)
     with sqlite3.connect(home().gateway / "journal.db") as journal:
         assert journal.execute("select session_id, n from sessions").fetchall() == [("shop/9-2", 2)]
         assert journal.execute("select digest from keys").fetchall() == [("k2",)]
@@ -200,6 +203,6 @@ def test_nothing_beside_the_lake_is_left_either(played, landed, registry):
 
 
 def test_an_alias_ends_where_no_version_before_is_clean(registry):
-    assert registry.demote("toy", 2, None, why="ee-1") == ["champion"]
-    assert registry.promoted("toy") is None
-    assert registry.demote("toy", 9, 1, why="ee-1") == []
+    assert registry.demote("tiny", 2, None, why="ee-1") == ["champion"]
+    assert registry.promoted("tiny") is None
+    assert registry.demote("tiny", 9, 1, why="ee-1") == []
