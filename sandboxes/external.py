@@ -160,4 +160,5 @@ def _episode(
         started_at=started,
         ended_at=ended,
         problem_edition=edition,
+        subject=session.get("subject"),
     )

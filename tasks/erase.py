@@ -104,11 +104,13 @@ def proved(plan: Plan, demoted: list[str]) -> tuple[Erasure, dict[str, object]]:
     return erase.finish(plan, scanned, actor=actor(), notes=notes), notes
 
 
-def _mine(plan: Plan) -> Callable[[str, str, str], bool]:
-    """Whether a session is one of the plan's episodes. The same session id may come again with a new journal."""
+def _mine(plan: Plan) -> Callable[[str, str, str, str | None], bool]:
+    """Whether a session is the subject's, or one of the plan's episodes. The same session id may come again with a new journal."""
     episodes = set(plan.episode_ids)
 
-    def mine(session_id: str, task_id: str, started_at: str) -> bool:
+    def mine(session_id: str, task_id: str, started_at: str, subject: str | None) -> bool:
+        if subject is not None and subject == plan.subject:
+            return True
         return task_id in episodes or episode_of({"session_id": session_id, "started_at": started_at}) in episodes
 
     return mine

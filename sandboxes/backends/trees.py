@@ -88,9 +88,7 @@ class TreeStore:
     def __contains__(self, digest: str) -> bool:
         return self._path("trees", digest).is_file()
 
-    def prune(
-        self, *, keep: Collection[str] = (), drop: Collection[str] = (), unused_s: float = UNUSED_S
-    ) -> Pruned:
+    def prune(self, *, keep: Collection[str] = (), drop: Collection[str] = (), unused_s: float = UNUSED_S) -> Pruned:
         """Remove the trees in `drop`, and those that nobody has put for so long and that are not in `keep`; then the files
         no tree has."""
         oldest = time.time() - unused_s

@@ -93,14 +93,23 @@ class GatewayClient:
         mode: Mode = "policy",
         limits: Mapping[str, float] | None = None,
         key_life_s: float | None = None,
+        subject: str | None = None,
         wait_s: float = 0.0,
     ) -> Session:
         """A new session with budgets (`budget.Limits`), whose keys end after `key_life_s` seconds.
 
+        `subject` names whose data it will hold, for erasure.
+
         Where there is no room, or the served weights are being swapped, it is waited for up to `wait_s` seconds; then
         GatewayUnavailable says what was waited for. Without `wait_s` these are GatewayRefused at once: 429, 409.
         """
-        wanted = {"task_id": task_id, "api_key": None, "mode": mode, "limits": limits or {}, "key_life_s": key_life_s}
+        wanted = {
+            "task_id": task_id,
+            "mode": mode,
+            "limits": limits or {},
+            "key_life_s": key_life_s,
+            "subject": subject,
+        }
         begun, pause = time.monotonic(), 0.5
         while True:
             answer = await self._try("POST", "/rl/start_session", None, wanted)

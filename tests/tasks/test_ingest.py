@@ -17,6 +17,7 @@ from sandboxes.gateway.client import GatewayClient
 from sandboxes.gateway.scripted.engine import Scripted
 from sandboxes.gateway.scripted.text import decode
 from sandboxes.gateway.server.listen import serving
+from sandboxes.gateway.sessions.erasing import erase_sessions
 from sandboxes.gateway.settings import Settings
 from tasks.ingest import find, read, reward_calls
 from tasks.land import land
@@ -27,8 +28,8 @@ OF_A_FLOW = Dispatch(
 )  # fmt: skip
 
 
-async def play(client, task, *, reward=None, end=True, text="hi"):
-    session = await client.start_session(task)
+async def play(client, task, *, reward=None, end=True, text="hi", subject=None):
+    session = await client.start_session(task, subject=subject)
     async with httpx.AsyncClient(base_url=client.base_url, timeout=30, verify=False) as http:
         body = {"model": "scripted", "messages": [{"role": "user", "content": text}]}
         headers = {"Authorization": f"Bearer {session.api_key}"}
@@ -107,6 +108,27 @@ async def test_rewards_of_single_calls_become_rows_that_credit_can_use(tmp_path,
         from latest_call_rewards inner join calls using (episode_id, call_id) order by call_index
     """).rows()
     assert held == [(0, 0.25, "because", "external", None), (1, 0.5, "because", "external", True)]
+
+
+async def test_whose_data_it_is_goes_with_the_episode_and_takes_the_session_along(
+    tmp_path, monkeypatch, scripted_tokenizer
+):
+    monkeypatch.delenv("LAKELOOP_LAKE", raising=False)
+    monkeypatch.setattr("tasks.land.get_run_logger", lambda: logging.getLogger("land"))
+    monkeypatch.setenv("LAKELOOP_MODEL", str(tmp_path / "scripted"))
+    async with Scripted(["hello"]).serve() as engine_url:
+        gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model="scripted"))
+        async with serving(gateway.app()) as url, GatewayClient(url, gateway.operator_key) as client:
+            monkeypatch.setenv("LAKELOOP_GATEWAY_PORT", url.rpartition(":")[2])
+            await play(client, "shop/1", reward=1.0, subject="customer-17")
+            await play(client, "shop/2", reward=1.0)
+            assert await ingest(0) == (2, 0)
+            await play(client, "shop/3", subject="customer-17")  # not landed: it is the subject's all the same
+    landed = query("select problem_id, subject from episodes order by problem_id").rows()
+    assert landed == [("shop/1", "customer-17"), ("shop/2", None)]
+    journal, keys = tmp_path / "gateway" / "journal.db", tmp_path / "keys" / "sessions"
+    assert erase_sessions(journal, keys, lambda *about: about[3] == "customer-17") == 2
+    assert erase_sessions(journal, keys, lambda *about: about[1] == "shop/2") == 1
 
 
 SECRET = "ghp_" + "a1B2" * 9

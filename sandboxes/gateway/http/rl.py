@@ -34,6 +34,7 @@ class StartSession(BaseModel):
     mode: Mode = "policy"
     limits: Limits = Limits()
     key_life_s: float | None = Field(default=None, gt=0, le=YEAR_S)  # of both keys; None: they do not expire
+    subject: str | None = Field(default=None, min_length=1, max_length=512)  # whose data it holds: erasure goes by it
 
 
 class SetReward(BaseModel):
@@ -160,6 +161,7 @@ class RL:
             template_digest=facts.template_digest,
             limits=body.limits,
             key_life_s=body.key_life_s,
+            subject=body.subject,
         )
         return JSONResponse({"session_id": session.session_id, "api_key": model_key, "reward_key": reward_key})
 
@@ -233,7 +235,18 @@ class RL:
         after = _whole(request, "after", 0, least=0, most=2**62)
         limit = _whole(request, "limit", PAGE, least=1, most=PAGE)
         found = await self._journal.closed_sessions(after, limit)
-        told = ("n", "session_id", "task_id", "mode", "state", "reason", "started_at", "ended_at", "sealed_at")
+        told = (
+            "n",
+            "session_id",
+            "task_id",
+            "mode",
+            "state",
+            "reason",
+            "started_at",
+            "ended_at",
+            "sealed_at",
+            "subject",
+        )
         rows = [{**{name: getattr(row, name) for name in told}, "rewards": rewards} for row, rewards in found]
         return JSONResponse({"sessions": rows, "next": rows[-1]["n"] if len(rows) == limit else None})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from sandboxes.gateway.sessions.vault import Vault
 
 PATIENCE_S = 30.0
-Mine = Callable[[str, str, str], bool]  # session id, task id, start as ISO 8601
+Mine = Callable[[str, str, str, str | None], bool]  # session id, task id, start as ISO 8601, subject
 
 
 def erase_sessions(journal: Path, keys: Path, mine: Mine) -> int:
@@ -25,7 +25,8 @@ def erase_sessions(journal: Path, keys: Path, mine: Mine) -> int:
     db = sqlite3.connect(journal, timeout=PATIENCE_S, isolation_level=None)
     try:
         db.execute("pragma secure_delete = on")
-        rows = db.execute("select n, session_id, task_id, started_at from sessions").fetchall()
+        subject = "subject" if "subject" in _columns(db, "sessions") else "null"  # a journal of an older release
+        rows = db.execute(f"select n, session_id, task_id, started_at, {subject} from sessions").fetchall()  # noqa: S608
         gone = [(n, about[0]) for n, *about in rows if mine(*about)]
         for n, session_id in gone:  # one transaction each, so that answers are not kept waiting
             Vault(keys).destroy(n)

@@ -10,7 +10,7 @@ create table if not exists sessions (
   n integer primary key, session_id text unique not null, task_id text not null, mode text not null,
   engine_version text not null, template_digest text not null, limits text not null, started_at text not null,
   state text not null, reason text, masked text, budget_hit text, ended_at text, sealed_at text, pruned_at text,
-  shredded_at text
+  shredded_at text, subject text
 );
 create index if not exists sessions_sealed on sessions (sealed_at) where pruned_at is null;
 create table if not exists keys (
@@ -56,7 +56,7 @@ drop table rewards_0;
 drop table calls_0;
 """
 
-FROM_1 = "alter table sessions add column shredded_at text;"
+FROM_1 = "alter table sessions add column shredded_at text; alter table sessions add column subject text;"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,7 @@ class SessionRow:
     engine_version: str
     template_digest: str
     limits: str = "{}"  # JSON
+    subject: str | None = None  # whose data it holds, as the application names them
     started_at: str
     state: str = "open"
     reason: str | None = None

@@ -167,6 +167,7 @@ class Sessions:
         template_digest: str,
         limits: Limits | None = None,
         key_life_s: float | None = None,
+        subject: str | None = None,
     ) -> tuple[Session, str, str]:
         """A new session, its model key and reward key. Conflict for a key that another task's active session holds;
         Stopped where too many sessions are lost; Busy where there is no room."""
@@ -185,6 +186,7 @@ class Sessions:
             engine_version=engine_version,
             template_digest=template_digest,
             limits=(limits or Limits()).model_dump_json(exclude_none=True),
+            subject=subject,
             started_at=now().isoformat(),
         )
         keys = [
