@@ -2,7 +2,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pyarrow.fs
 import pytest
