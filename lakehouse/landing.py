@@ -55,7 +55,9 @@ class DuplicateEpisode(ValueError):
 
 
 def known(lake: str, models: Sequence[str]) -> Known:
-    """Registered versions of these models, and the size of their vocabulary where their files are on this machine."""
+    """Versions of these models that were released, are parents of such, or were deployed, as one that was registered by hand;
+    and the size of their vocabulary where their files are on this machine.
+    """
     delta = store.opened(lake, "model_versions")
     if delta is None or not models:
         return Known()
@@ -68,6 +70,12 @@ def known(lake: str, models: Sequence[str]) -> Known:
         size = _vocabulary(Path(row["weights_path"]) / "config.json")
         if size is not None:
             vocabulary[row["name"]] = size
+    deployed = store.opened(lake, "deployments")
+    if deployed is not None:
+        rows = store.read(lake, deployed, ["name", "version", "accepted"], [("name", "in", list(versions))]).to_pylist()
+        for row in rows:
+            if row["accepted"]:
+                versions[row["name"]].add(row["version"])
     return Known({name: frozenset(found) for name, found in versions.items()}, vocabulary)
 
 

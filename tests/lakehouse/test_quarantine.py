@@ -11,7 +11,7 @@ from lakehouse.ingesting import missing
 from lakehouse.invariants import ClockSkew
 from lakehouse.label import label
 from lakehouse.query import query
-from lakehouse.records import now
+from lakehouse.records import Deployment, now
 from lakehouse.selection.select import Selection, select
 from lakehouse.write import DuplicateEpisode, Writer
 
@@ -90,12 +90,18 @@ def test_tokens_of_a_version_or_vocabulary_that_the_model_does_not_have_are_refu
     (tmp_path / "config.json").write_text('{"vocab_size": 10}')
     version = make.version(2, parent=1).model_copy(update={"weights_path": str(tmp_path)})
     Writer(lake).append("model_versions", [version])
+    by_hand = Deployment(
+        deployment_id="d", name="toy", version=5, engine_url="", proof="{}", accepted=True, reason="", deployed_at=now()
+    )
+    failed = by_hand.model_copy(update={"deployment_id": "e", "version": 7, "accepted": False})
+    Writer(lake).append("deployments", [by_hand, failed])
+    deployed = make.batch("deployed", calls=[make.call([1], [9], version=5)])
     fine = make.batch("fine", calls=[make.call([1], [9], version=2)])
     parent = make.batch("parent", calls=[make.call([1], [9], version=1)])
     other = make.batch("other", calls=[make.call([1], [9], version=7)])
     outside = make.batch("outside", calls=[make.call([1], [10])])
     another = make.batch("another", calls=[make.call([1], [10], version=7)], model_name="unregistered")
-    assert (fine + parent + other + outside + another).land(lake).episodes == 3
+    assert (fine + deployed + parent + other + outside + another).land(lake).episodes == 4
     rules = query("select episode_id, rule from quarantine where table_name = 'calls'", lake).rows()
     assert dict(rules) == {
         other.episodes[0].episode_id: "weight versions are registered versions of toy",
