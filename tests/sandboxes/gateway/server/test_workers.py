@@ -145,7 +145,9 @@ async def test_a_client_that_goes_away_cancels_a_call_that_another_worker_runs(t
     async with engine.serve() as engine_url, gateway(tmp_path, engine_url) as (_, client):
         session = await client.start_session("t")
         calls = [asyncio.create_task(ask(client.base_url, session.api_key, **BODY, seed=n)) for n in range(6)]
-        await asyncio.sleep(2)
+        async with asyncio.timeout(30):
+            while len(engine.asked) < 6:  # noqa: ASYNC110 - another process sends them
+                await asyncio.sleep(0.05)
         for call in calls:
             call.cancel()
         async with asyncio.timeout(20):
