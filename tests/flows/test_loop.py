@@ -245,7 +245,11 @@ def test_runs_leave_progress_tables_and_links_in_the_ui(deployments, improved):
 def test_moving_the_alias_back_redeploys_the_earlier_version(stack, registry, engine, improved, warm):
     seconds = promote_and_wait(registry, engine, stack.model_name, warm)
     assert seconds < REDEPLOYED_S
-    assert [one["accepted"] for one in rows(f"from deployments where version = {warm}")] == [True, True]
+    deadline = time.monotonic() + 60
+    while len(deployed := rows(f"from deployments where version = {warm}")) < 2:  # written once it is proven
+        assert time.monotonic() < deadline, "the deployment was not written down"
+        time.sleep(0.2)
+    assert [one["accepted"] for one in deployed] == [True, True]
 
 
 def test_every_deployment_was_run(deployments, improved):

@@ -42,7 +42,7 @@ def test_rows_that_cannot_be_taken_are_reported_and_end_with_1(lakeloop, tmp_pat
     ended = lakeloop(*given)
     assert ended.status == 2 and "--licence" in ended.said
     ended = lakeloop(*given, "--licence", "MIT")
-    assert ended.status == 1 and "--repos names one with local clones" in ended.said
+    assert ended.status == 1 and "--repos names a folder with local clones" in ended.said
     ended = lakeloop(*given, "--licence", "MIT", "--repos", str(tmp_path))
     assert ended.status == 1
     assert "columns that swebench does not have, kept with each problem: stars" in ended.said

@@ -117,7 +117,9 @@ def to_clear(home):
         for at, reason in db.execute("select n, reason from rewards where session_id=?", (session_id,)).fetchall():
             db.execute("update rewards set reason=? where n=?", (cipher.unlock("reward", reason).decode(), at))
         vault.destroy(n)
-    db.executescript("alter table sessions drop column shredded_at; pragma user_version = 1;")
+    for column in ("shredded_at", "subject"):
+        db.execute(f"alter table sessions drop column {column}")
+    db.execute("pragma user_version = 1")
     db.commit()
     db.close()
 

@@ -104,5 +104,5 @@ async def test_given_evidence_expect_reward(tmp_path, problem, backend, answer, 
     result.evidence[:] = facts if answer else []
     lake = str(tmp_path / "lake")
     land(lake, result)
-    label(lake, "python@1")
+    label(lake, "python@1", max_unjudged=1)
     assert query("select status, outcome, reward from latest_rewards", lake).rows() == [expected]
