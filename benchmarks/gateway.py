@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 
 from benchmarks import peers
@@ -41,6 +42,7 @@ def main() -> None:
         for room in rooms:
             room.mkdir()
         before_replay = asyncio.run(replayed(rooms[0], quick=given.quick))
+        say(f"before the replay engine: {before_replay}")
         on_engine = asyncio.run(engine(rooms[1], quick=given.quick))
     tell({**on_engine, **before_replay})
 
@@ -192,6 +194,8 @@ def real_engine(folder: Path, model: str) -> Iterator[Target]:
         deadline_s=300,
         env=found.environment,
     ):
+        # The gateway records under which version a token was drawn, so it opens no session on weights without a label.
+        httpx.post(f"http://127.0.0.1:{port}/update_weight_version", json={"new_version": "1"}).raise_for_status()
         yield Target(f"http://127.0.0.1:{port}/v1", model)
 
 
