@@ -35,6 +35,17 @@ class GrpoOptions(Options):
     )
 
 
+class Dataset(Options):
+    """An input of the run as MLflow's `mlflow.data` keeps one."""
+
+    name: str
+    digest: str = Field(description="MLflow keeps 36 characters.")
+    context: str = "training"
+    source_type: str = Field(default="delta_table", description="A type that `mlflow.data` knows.")
+    source: dict[str, str | int] = Field(default={}, description="For a Delta table `path` and `delta_table_version`.")
+    profile: dict[str, str | int] = Field(default={}, description="Counts and names for people.")
+
+
 class MlflowTarget(Options):
     """Where metrics go live. Without `run_id` a run is created."""
 
@@ -42,6 +53,8 @@ class MlflowTarget(Options):
     experiment: str = "training"
     run_id: str | None = None
     run_name: str | None = None
+    tags: dict[str, str] = {}
+    datasets: list[Dataset] = []
 
 
 class TrainConfig(Options):
@@ -73,6 +86,13 @@ class TrainConfig(Options):
     )
     agreement_bound: float | None = Field(
         default=0.05, gt=0, description="Largest mean |trainer - engine| log-prob on on-policy rows, in nats."
+    )
+
+    trained_tokens: int | None = Field(
+        default=None, ge=1, description="Trained tokens of the training set by its ledger; the rows must hold as many."
+    )
+    max_skipped_steps: int = Field(
+        default=3, ge=0, description="Steps with a NaN or infinite loss are skipped; beyond so many the run stops."
     )
 
     seed: int = 0
