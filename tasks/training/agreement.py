@@ -1,7 +1,7 @@
 """How far the trainer's log-probs are from the engine's on the same tokens, before any weight has changed."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from tasks.training.data import Row
 from tasks.training.errors import Disagreement
 
 ByRow = dict[int, np.ndarray]  # row number -> log-probs of its trained tokens
+
+# An error that grows along the sequence (positions, window, cache) looks otherwise than one that is everywhere alike.
+PLACES = (0, 16, 64, 256, 1024, 4096, 16384)
 
 
 @dataclass(frozen=True)
@@ -20,9 +23,13 @@ class Agreement:
     p99: float
     max: float
     tokens: int
+    by_position: Mapping[str, float] = field(default_factory=dict)  # mean by place in the row: "16-63"
 
     def metrics(self) -> dict[str, float]:
-        return {f"agreement/{name}": float(value) for name, value in asdict(self).items()}
+        """Under their MLflow names."""
+        own = {name: float(getattr(self, name)) for name in ("mean", "p99", "max", "tokens")}
+        own |= {f"position/{place}": gap for place, gap in self.by_position.items()}
+        return {f"agreement/{name}": value for name, value in own.items()}
 
 
 def policy_version(rows: Sequence[Row], config: TrainConfig) -> int:
@@ -33,17 +40,35 @@ def policy_version(rows: Sequence[Row], config: TrainConfig) -> int:
 def measure(trainer: ByRow, rows: Sequence[Row], config: TrainConfig) -> Agreement | None:
     """Compares on on-policy rows; None where there are none. Raises Disagreement beyond `agreement_bound`."""
     version = policy_version(rows, config)
-    gaps = {i: np.abs(values - rows[i].logprobs) for i, values in trainer.items() if rows[i].version == version >= 0}
+    held = {i: row for i in trainer if (row := rows[i]).version == version >= 0}
+    gaps = {i: np.abs(trainer[i] - row.logprobs) for i, row in held.items()}
     if not gaps:
         return None
     every = np.concatenate(list(gaps.values()))
-    found = Agreement(float(every.mean()), float(np.quantile(every, 0.99)), float(every.max()), len(every))
+    places = np.concatenate([row.positions + 1 for row in held.values()])
+    found = Agreement(
+        mean=float(every.mean()),
+        p99=float(np.quantile(every, 0.99)),
+        max=float(every.max()),
+        tokens=len(every),
+        by_position=_by_position(every, places),
+    )
     if config.agreement_bound is not None and not found.mean <= config.agreement_bound:
         worst = sorted(gaps, key=lambda i: -float(gaps[i].mean()))[:3]
         raise Disagreement(
             f"trainer and engine disagree by {found.mean:.3g} nats on average over {found.tokens} on-policy tokens "
-            f"(p99 {found.p99:.3g}, max {found.max:.3g}); agreement_bound is {config.agreement_bound:g}. "
+            f"(p99 {found.p99:.3g}, max {found.max:.3g}; by position "
+            f"{', '.join(f'{place} {gap:.3g}' for place, gap in found.by_position.items())}); "
+            f"agreement_bound is {config.agreement_bound:g}. "
             f"Either version {version} is not {config.model}, or temperature, template or precision differ. "
-            f"Worst rows: {', '.join(rows[i].name for i in worst)}"
+            f"Worst rows: {', '.join(held[i].name for i in worst)}"
         )
     return found
+
+
+def _by_position(gaps: np.ndarray, places: np.ndarray) -> dict[str, float]:
+    bins = np.digitize(places, PLACES) - 1
+    return {
+        f"{PLACES[b]}-{PLACES[b + 1] - 1}" if b + 1 < len(PLACES) else f"{PLACES[b]}-": float(gaps[bins == b].mean())
+        for b in np.unique(bins)
+    }

@@ -23,13 +23,17 @@ from tasks.training.probe import Probes
 from tasks.training.ranks import Ranks
 
 KEPT = 2
+COUNTS = ("step", "trained", "skipped", "skips")
 
 
 @dataclass
 class Position:
     """Where a run stands, apart from weights and optimiser state."""
 
-    step: int = 0  # optimiser steps done
+    step: int = 0  # optimiser steps done, or skipped
+    trained: int = 0  # tokens of steps that were taken
+    skipped: int = 0  # tokens of steps whose loss or gradient was NaN or infinite
+    skips: int = 0  # such steps
     proximal: ByRow | None = None  # log-probs under the weights of step 0, where the objective needs them
     agreement: Agreement | None = None
     probes: Probes | None = None  # under the weights of step 0
@@ -46,7 +50,8 @@ def save(
     """Writes `checkpoints/step-N` over all ranks and drops all but the newest two."""
     target = work / "checkpoints" / f"step-{position.step:08d}"
     agreement = position.agreement and asdict(position.agreement)
-    state = {"step": position.step, "agreement": agreement, "probes": position.probes}
+    counts = {name: getattr(position, name) for name in COUNTS}
+    state = {**counts, "agreement": agreement, "probes": position.probes}
     with _together(target, facts, ranks) as partial:
         weights, moments = get_state_dict(model, optimiser)
         save_sharded({"model": weights, "optimiser": moments}, checkpoint_id=partial)
@@ -80,7 +85,7 @@ def resume(
     state = json.loads((newest / "position.json").read_text())
     proximal = newest / "proximal.safetensors"
     return Position(
-        step=state["step"],
+        **{name: state[name] for name in COUNTS},
         proximal={int(i): values for i, values in load_file(proximal).items()} if proximal.exists() else None,
         agreement=Agreement(**state["agreement"]) if state["agreement"] else None,
         probes=state["probes"],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tasks.training import histograms
 from tasks.training import model as policy
 from tasks.training.agreement import ByRow
 from tasks.training.batch import Batch, batch_of, values_of
@@ -85,6 +86,7 @@ def _common(batch: Batch, logprobs: Tensor, entropy: Tensor, loss: Loss) -> dict
         "entropy": entropy.sum(),
         "logprob": logprobs.detach().sum(),
         "engine_gap": (logprobs.detach() - batch.behaviour).abs().sum(),
+        **histograms.of_ratio(logprobs, batch.behaviour),
     }
 
 
