@@ -1,9 +1,19 @@
 """Hand a training set to a trainer that knows nothing of the lake: one Parquet file of its rows, in order."""
 
+import os
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakehouse.privacy import pieces
 from lakehouse.query import connect
-from lakehouse.records import TrainingSet
+from lakehouse.records import TrainingSet, dumps
+from lakehouse.vocabulary import vocabulary_digest
+
+NOTES = b"lakeloop"  # key of the file's notes, which a trainer checks: set, number of rows, tokenizers
+AT_ONCE = 256  # rows in memory at a time
 
 
 class UnknownTrainingSet(LookupError):
@@ -30,7 +40,8 @@ def training_set(lake: str | None, training_set_id: str) -> TrainingSet:
 
 
 def export_rows(lake: str | None, training_set_id: str, path: Path) -> Path:
-    """Write the set's rows to a Parquet file at `path`, ordered by row_index. RowsErased where they are not all there."""
+    """Write the set's rows to a Parquet file at `path`, ordered by row_index, some at a time. RowsErased where they are not
+    all there."""
     known = training_set(lake, training_set_id)
     with connect(lake) as connection:
         taken = connection.execute(
@@ -41,14 +52,46 @@ def export_rows(lake: str | None, training_set_id: str, path: Path) -> Path:
                 f"training set {training_set_id} lost rows to {taken[0]} ({taken[1]}): its digest does not hold any more and it "
                 "is not trained on again. Select a new one"
             )
+        models = connection.execute(
+            "select distinct model_name from episodes "
+            "semi join (from training_rows where training_set_id = $1) as rows using (episode_id)",
+            [training_set_id],
+        ).fetchall()
+        notes = {
+            "training_set_id": training_set_id,
+            "rows": known.n_rows,
+            "vocabularies": {name: found for (name,) in models if (found := _vocabulary(name)) is not None},
+        }
         rows = connection.execute(
             "select * from training_rows where training_set_id = $1 order by row_index", [training_set_id]
-        ).pl()
-    if rows.height != known.n_rows:
-        raise RuntimeError(f"training set {training_set_id} says {known.n_rows} rows and the lake holds {rows.height}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows.write_parquet(path)
+        ).to_arrow_reader(AT_ONCE)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = _written(rows, notes, path)
+    if held != known.n_rows:
+        path.unlink()
+        raise RuntimeError(f"training set {training_set_id} says {known.n_rows} rows and the lake holds {held}")
     return path
+
+
+def _written(rows: pa.RecordBatchReader, notes: dict[str, Any], path: Path) -> int:
+    """Streams the rows into a file that appears when it is whole; returns how many there were."""
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    schema = rows.schema.with_metadata({NOTES: dumps(notes).encode()})
+    held = 0
+    try:
+        with pq.ParquetWriter(draft, schema, compression="zstd") as target:
+            for batch in rows:
+                target.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+                held += batch.num_rows
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return held
+
+
+def _vocabulary(model_name: str) -> str | None:
+    kept = pieces.kept_at(model_name)
+    return vocabulary_digest(kept) if kept.is_file() else None
 
 
 def rollout_temperature(lake: str | None, training_set_id: str) -> float:

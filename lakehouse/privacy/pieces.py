@@ -64,7 +64,7 @@ class Pieces:
 
 def keep(model_name: str, folder: Path) -> None:
     """Keep the tokenizer of a model, for whatever is landed of it. A folder without a tokenizer.json leaves none."""
-    source, kept = folder / "tokenizer.json", _path(model_name)
+    source, kept = folder / "tokenizer.json", kept_at(model_name)
     if not source.is_file():
         return
     if kept.is_file() and _mark(kept) == _mark(source):
@@ -82,7 +82,7 @@ def _mark(path: Path) -> tuple[int, int]:
 
 def pieces_of(model_name: str) -> Pieces | None:
     """Those of the model of this name; None where its tokenizer is not kept, or is of a kind that cannot be taken apart."""
-    path = _path(model_name)
+    path = kept_at(model_name)
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -98,7 +98,8 @@ def _loaded(path: Path, _changed: int, _size: int) -> Pieces | None:
         return None
 
 
-def _path(model_name: str) -> Path:
+def kept_at(model_name: str) -> Path:
+    """Where the tokenizer of a model is kept, if it is."""
     # A name is one part of a path: Settings.model_name is the folder's.
     return home().tokenizers / f"{model_name.replace('/', '--').replace(chr(0), '')}.json"
 

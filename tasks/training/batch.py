@@ -1,4 +1,4 @@
-"""One micro-batch as tensors: several rows in one sequence, without padding."""
+"""One micro-batch as tensors: several rows in one sequence, without padding, what they share once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,23 +7,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.training.data import Row
+from tasks.training.mapped import Row
 from tasks.training.packing import MicroBatch
+from tasks.training.tree import Tree, tree_of
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`tokens` positions in all, of which `trained` predict a trained token."""
+    """`tokens` positions in all, and `trained` terms of the loss: a token that several rows train counts once for each."""
 
     rows: MicroBatch
     counts: list[int]  # trained tokens of each row
-    documents: list[int]  # length of each row: attention stays inside
+    tree: Tree
     input_ids: Tensor  # [1, tokens]
     position_ids: Tensor  # [1, tokens], from 0 in every row
-    positions: Tensor  # [trained], into the packed sequence
+    scored: Tensor  # [scored], ascending: where the packed sequence predicts a trained token
+    positions: Tensor  # [trained], into `scored`
     targets: Tensor  # [trained]
+    sequences: Tensor  # [trained], number of the row in the micro-batch
     behaviour: Tensor  # [trained]
     advantages: Tensor  # [trained]
+
+    @property
+    def tokens(self) -> int:
+        """Of all rows, shared ones counted once for each row; 0 of an idle rank's filler."""
+        return sum(len(places) for places in self.tree.places) if self.rows else 0
+
+    @property
+    def unique_tokens(self) -> int:
+        """That are computed."""
+        return len(self.tree.ids) if self.rows else 0
 
     def by_row(self, values: Tensor) -> dict[int, np.ndarray]:
         """Splits a [trained] tensor into one float32 array per row number."""
@@ -31,24 +44,32 @@ class Batch:
         return dict(zip(self.rows, parts, strict=True))
 
 
-def batch_of(chosen: MicroBatch, rows: Sequence[Row], device: torch.device) -> Batch:
-    """Packs the chosen rows. Without any: one token, nothing trained, so an idle rank keeps in step with others."""
-    held = [rows[i] for i in chosen] or [_FILLER]
-    starts = np.cumsum([0] + [len(row.ids) for row in held[:-1]])
+def batch_of(chosen: MicroBatch, rows: Sequence[Row], device: torch.device, shared: int | None = None) -> Batch:
+    """Packs the chosen rows; those whose first `shared` tokens and more are the same share them, and None shares nothing.
 
-    def tensor(parts: list[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.concatenate(parts)).to(device)
+    Without any row: one token, nothing trained, so an idle rank keeps in step with others.
+    """
+    held = [rows[i] for i in chosen] or [_FILLER]
+    tree = tree_of([row.ids for row in held], shared)
+    counts = [len(row.positions) for row in held]
+    predicting = np.concatenate([places[row.positions] for places, row in zip(tree.places, held, strict=True)])
+    scored, positions = np.unique(predicting, return_inverse=True)
+
+    def tensor(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
     return Batch(
         rows=chosen,
-        counts=[len(row.positions) for row in held],
-        documents=[len(row.ids) for row in held],
-        input_ids=tensor([row.ids for row in held])[None],
-        position_ids=tensor([np.arange(len(row.ids)) for row in held])[None],
-        positions=tensor([row.positions + start for row, start in zip(held, starts, strict=True)]),
-        targets=tensor([row.targets for row in held]),
-        behaviour=tensor([row.logprobs for row in held]),
-        advantages=tensor([row.advantages for row in held]),
+        counts=counts,
+        tree=tree,
+        input_ids=tensor(tree.ids)[None],
+        position_ids=tensor(tree.depths)[None],
+        scored=tensor(scored),
+        positions=tensor(positions),
+        targets=tensor(np.concatenate([row.targets for row in held])),
+        sequences=tensor(np.repeat(np.arange(len(held)), counts)),
+        behaviour=tensor(np.concatenate([row.logprobs for row in held])),
+        advantages=tensor(np.concatenate([row.advantages for row in held])),
     )
 
 

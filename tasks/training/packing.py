@@ -1,36 +1,49 @@
 """Which rows go into which forward pass of which rank: no padding, balanced, and the same for the same seed."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
 from tasks.training.config import TrainConfig
-from tasks.training.data import Row
+from tasks.training.mapped import Row
+from tasks.training.tree import overlaps
 
 Minibatch = list[int]  # row numbers of one optimiser step, over all ranks
 MicroBatch = list[int]  # row numbers of one forward pass of one rank; may be empty
 
 
 def minibatches(rows: Sequence[Row], config: TrainConfig) -> list[Minibatch]:
-    """Every optimiser step of the run: each epoch is a fresh permutation drawn from (seed, epoch)."""
+    """Every optimiser step of the run: each epoch is a fresh permutation drawn from (seed, epoch).
+
+    Rows of a group follow the first of them and are not parted where they fit into a step: they share a prompt, and an
+    advantage is relative to the group.
+    """
+    sizes = [1 if config.minibatch_unit == "rows" else len(row.ids) for row in rows]
+    groups = [row.group or row.name for row in rows]
     steps: list[Minibatch] = []
     for epoch in range(config.epochs):
-        order = np.random.default_rng([config.seed, epoch]).permutation(len(rows))
-        sizes = [1 if config.minibatch_unit == "rows" else len(rows[i].ids) for i in order]
-        steps += _cut(order.tolist(), sizes, config.minibatch)
+        order = np.random.default_rng([config.seed, epoch]).permutation(len(rows)).tolist()
+        together: dict[str, list[int]] = {}
+        for i in order:
+            together.setdefault(groups[i], []).append(i)
+        units: list[list[int]] = []
+        for group in together.values():
+            units += [group] if sum(sizes[i] for i in group) <= config.minibatch else [[i] for i in group]
+        steps += _cut(units, [sum(sizes[i] for i in unit) for unit in units], config.minibatch)
     return steps[: config.max_steps]
 
 
-def _cut(order: list[int], sizes: list[int], size: int) -> list[Minibatch]:
-    """Consecutive runs of `order`, each closed once it holds at least `size`; a last one under half is merged."""
+def _cut(units: list[list[int]], sizes: list[int], size: int) -> list[Minibatch]:
+    """Consecutive runs of `units`, each closed once it holds at least `size`; a last one under half is merged."""
     runs: list[Minibatch] = [[]]
     filled = 0
-    for item, cost in zip(order, sizes, strict=True):
+    for unit, cost in zip(units, sizes, strict=True):
         if filled >= size:
             runs.append([])
             filled = 0
-        runs[-1].append(item)
+        runs[-1] += unit
         filled += cost
     if len(runs) > 1 and filled * 2 < size:
         tail = runs.pop()
@@ -38,23 +51,57 @@ def _cut(order: list[int], sizes: list[int], size: int) -> list[Minibatch]:
     return runs
 
 
-def pack(chosen: Minibatch, rows: Sequence[Row], budget: int, ranks: int) -> list[list[MicroBatch]]:
-    """For each rank the same number of micro-batches of at most `budget` tokens (a longer row stands alone).
+@dataclass(frozen=True)
+class _Part:
+    """Rows that stay in one forward pass, because they share a prefix; `cost` is the number of tokens computed."""
 
-    Longest row first into the emptiest bin; bins of similar size meet in one pass, because ranks wait for each other.
+    rows: list[int]
+    cost: int
+
+
+def pack(
+    chosen: Minibatch, rows: Sequence[Row], budget: int, ranks: int, shared: int | None = None
+) -> list[list[MicroBatch]]:
+    """For each rank the same number of micro-batches of at most `budget` computed tokens (a longer row stands alone).
+
+    Largest part first into the emptiest bin; bins of similar size meet in one pass, because ranks wait for each other.
+    Rows that share a prefix are one part, or cut into several where that ends sooner: then the prefix is computed in each.
     """
-    lengths = {i: len(rows[i].ids) for i in chosen}
-    ordered = sorted(chosen, key=lambda i: (-lengths[i], i))
-    passes = max(1, ceil(sum(lengths.values()) / (budget * ranks)))
+    ids = [rows[i].ids for i in chosen]
+    order, taken = overlaps(ids, shared)
+    line = [(chosen[r], len(ids[r]), own) for r, own in zip(order, taken, strict=True)]
+    share = ceil(sum(length - own for _, length, own in line) / ranks)  # of a rank, if nothing is computed twice
+    limits = [budget] if shared is None else sorted({min(budget, ceil(share / n)) for n in (1, 2, 4)}, reverse=True)
+    plans = [_balanced(_parts(line, limit), budget, ranks) for limit in limits]
+    _, bins = min(plans, key=lambda plan: plan[0])
+    return [bins[rank::ranks] for rank in range(ranks)]
+
+
+def _parts(line: list[tuple[int, int, int]], limit: int) -> list[_Part]:
+    """Cuts (row, length, tokens taken from the row before) where nothing is shared, and where `limit` would be passed."""
+    parts: list[_Part] = []
+    for row, length, own in line:
+        if own and parts[-1].cost + length - own <= limit:
+            parts[-1] = _Part([*parts[-1].rows, row], parts[-1].cost + length - own)
+        else:
+            parts.append(_Part([row], length))
+    return parts
+
+
+def _balanced(parts: list[_Part], budget: int, ranks: int) -> tuple[int, list[MicroBatch]]:
+    """Bins, largest first, a multiple of `ranks` in number, and the tokens that are waited for: each pass's largest bin."""
+    ordered = sorted(parts, key=lambda part: (-part.cost, part.rows[0]))
+    passes = max(1, ceil(sum(part.cost for part in parts) / (budget * ranks)))
     while True:
-        bins: list[MicroBatch] = [[] for _ in range(passes * ranks)]
+        bins: list[list[_Part]] = [[] for _ in range(passes * ranks)]
         loads = [0] * len(bins)
-        for i in ordered:
+        for part in ordered:
             emptiest = loads.index(min(loads))
-            bins[emptiest].append(i)
-            loads[emptiest] += lengths[i]
+            bins[emptiest].append(part)
+            loads[emptiest] += part.cost
         if all(load <= budget or len(held) == 1 for load, held in zip(loads, bins, strict=True)):
             break
         passes += 1
     by_size = sorted(range(len(bins)), key=lambda b: -loads[b])
-    return [[bins[b] for b in by_size[rank::ranks]] for rank in range(ranks)]
+    waited_for = sum(loads[b] for b in by_size[::ranks])
+    return waited_for, [[i for part in bins[b] for i in part.rows] for b in by_size]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tasks.training import model as policy
+from tasks.training import scoring
 from tasks.training.agreement import ByRow
 from tasks.training.batch import batch_of
 from tasks.training.data import Row
@@ -25,7 +25,7 @@ def take(model: nn.Module, rows: Sequence[Row], ranks: Ranks) -> Probes:
     probes = [_whole(row) for row in chosen]
     with torch.no_grad():
         batch = batch_of(list(range(len(probes))), probes, ranks.device)
-        found: ByRow = batch.by_row(policy.logprobs(model, batch)[0])
+        found: ByRow = batch.by_row(scoring.logprobs(model, batch)[0])
     return [(row.ids.tolist(), found[i].tolist()) for i, row in enumerate(probes)]
 
 
