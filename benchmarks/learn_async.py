@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.report import say
-from tasks.training.config import GrpoOptions
 from tasks.training.losses.base import LossInputs
+from tasks.training.losses.correction import correct
 from tasks.training.losses.grpo import grpo
+from tasks.training.objectives import Grpo, Truncate
 
 DIGITS, LENGTH, WIDTH = 10, 4, 64
 STALENESS = (0, 1, 4)
@@ -79,7 +80,7 @@ def learn(staleness: int, *, decoupled: bool, seed: int, setting: Setting) -> li
     policy = Policy()
     adam = torch.optim.Adam(policy.parameters(), lr=setting.learning_rate)
     past: deque[Policy] = deque(maxlen=staleness + 1)
-    options = GrpoOptions()
+    options = Grpo(aggregation="token", clip_high=0.28)
     curve = []
     for _ in range(setting.steps):
         past.append(deepcopy(policy))
@@ -93,6 +94,7 @@ def learn(staleness: int, *, decoupled: bool, seed: int, setting: Setting) -> li
             grouped = reward.view(-1, GROUP)
             advantage = ((grouped - grouped.mean(1, keepdim=True)) / (grouped.std(1, keepdim=True) + 1e-4)).view(-1, 1)
             proximal = policy.logprobs(prompts, answers) if decoupled else behaviour
+            importance, _ = correct(proximal.flatten(), behaviour.flatten(), Truncate())
         advantages = advantage.expand(-1, LENGTH)
         for _ in range(setting.passes):
             inputs = LossInputs(
@@ -100,6 +102,9 @@ def learn(staleness: int, *, decoupled: bool, seed: int, setting: Setting) -> li
                 proximal.flatten(),
                 behaviour.flatten(),
                 advantages.flatten(),
+                sequences=torch.arange(len(answers)).repeat_interleave(LENGTH),
+                weights=torch.ones(answers.numel()),
+                importance=importance,
             )
             loss = grpo(inputs, options).total / answers.numel()
             adam.zero_grad()

@@ -5,14 +5,15 @@ from typing import Annotated, Literal
 from uuid import uuid4
 
 from prefect import flow
-from prefect.artifacts import acreate_link_artifact
 from pydantic import BaseModel, Field
 
 from lakehouse.selection.select import Selection
 from tasks.label import current_rubrics
 from tasks.stack.settings import Settings
-from tasks.train import choose_rows, fit, starting_point
+from tasks.train import choose_rows, fit, starting_point, tell_mlflow
 from tasks.training.config import TrainConfig
+from tasks.training.objectives import ObjectiveName
+from tasks.training.outbox import left_over
 from tasks.training.recipes import RECIPES
 
 
@@ -25,11 +26,12 @@ class Trained(BaseModel):
     mlflow_run_id: str
     rows: int
     metrics: dict[str, float]
+    diagnosis: list[str] = []  # why it does not learn, in words
 
 
 @flow(name="train", flow_run_name="train-{objective}", log_prints=True)
 async def train(
-    objective: Literal["sft", "grpo"] = "grpo",
+    objective: ObjectiveName = "grpo",
     run_ids: list[str] | None = None,
     rubrics: list[str] | None = None,
     filter: str | None = None,
@@ -88,7 +90,6 @@ async def train(
         RECIPES[objective]
         | {name: value for name, value in asked.items() if value is not None}
         | {
-            "objective": objective,
             "model": model,
             "rows": work / "rows.parquet",
             "output": work / "model",
@@ -100,14 +101,18 @@ async def train(
         }
     )
     fitted = await fit(selected.training_set_id, config, deadline_s)
-    await acreate_link_artifact(
-        key="mlflow-run", link=f"{settings.mlflow_url}/#/runs/{fitted.mlflow_run_id}", link_text=f"MLflow: {work.name}"
-    )
+    for one in fitted.diagnosis:
+        print(one)
+    run_id = fitted.mlflow_run_id
+    if left_over(config.work_folder):
+        told = tell_mlflow(config.work_folder, return_state=True)  # an outage is no reason to lose the weights
+        run_id = await told.aresult() if told.is_completed() else run_id
     return Trained(
         folder=fitted.folder,
         parent=start,
         training_set_id=selected.training_set_id,
-        mlflow_run_id=fitted.mlflow_run_id,
+        mlflow_run_id=run_id,
         rows=selected.rows,
         metrics=fitted.metrics,
+        diagnosis=[str(one) for one in fitted.diagnosis],
     )

@@ -6,20 +6,24 @@ import os
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from prefect import get_run_logger, task
-from prefect.artifacts import acreate_table_artifact
+from prefect.artifacts import acreate_link_artifact, acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
 
-from lakehouse.export import export_rows, rollout_temperature
+from lakehouse import store
+from lakehouse.export import export_rows, rollout_temperature, training_set
 from lakehouse.governance.erase import refuse_tainted
 from lakehouse.selection.select import Selected, Selection, select
 from tasks.progress import Progress
 from tasks.registry.versions import Registry, RegistryError
 from tasks.stack.settings import Settings
-from tasks.training.config import TrainConfig, launch_command
+from tasks.training import outbox
+from tasks.training.config import Dataset, MlflowTarget, TrainConfig, launch_command
+from tasks.training.diagnosis import Diagnosis, diagnose, history
 from tasks.training.folder import SUMMARY
 
 POLL_S = 0.5
@@ -36,6 +40,7 @@ class Fitted:
     folder: Path
     mlflow_run_id: str
     metrics: dict[str, float]  # of the last step
+    diagnosis: list[Diagnosis] = field(default_factory=list)  # why it does not learn; empty where nothing was found
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
@@ -69,7 +74,9 @@ async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> F
     """Export the rows and run the trainer to its end. TrainingFailed with its last lines, or after `deadline_s`."""
     await asyncio.to_thread(export_rows, None, training_set_id, config.rows)
     temperature = await asyncio.to_thread(rollout_temperature, None, training_set_id)
-    config = config.model_copy(update={"grpo": config.grpo.model_copy(update={"temperature": temperature})})
+    config = config.model_copy(
+        update={"temperature": temperature, **await asyncio.to_thread(_origin, training_set_id, config)}
+    )
     config_file = config.work_folder / "config.json"
     config_file.parent.mkdir(parents=True, exist_ok=True)
     config_file.write_text(config.model_dump_json(indent=2))
@@ -86,9 +93,73 @@ async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> F
         ) from None
     finally:
         await _end(process)
+        await _report(config)
     if process.returncode != 0:
         raise TrainingFailed(f"the trainer ended with status {process.returncode}; its last lines:\n" + "\n".join(last))
     return _fitted(config)
+
+
+@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=[2, 10, 30])
+def tell_mlflow(work: Path) -> str:
+    """Send what an outage kept from MLflow; the run's id. Fails where the server is still away: `maintain` tries again."""
+    outbox.send_left_over(work)
+    return outbox.run_id(work) or ""
+
+
+def _origin(training_set_id: str, config: TrainConfig) -> dict[str, object]:
+    """Where the rows are from, for the trainer's ledger and for MLflow: the training set and every table that it read."""
+    known = training_set(None, training_set_id)
+    origin: dict[str, object] = {"trained_tokens": known.n_trained_tokens}
+    if config.mlflow is None:
+        return origin
+    lake = store.location(None)
+    pinned = known.pinned_versions | {"training_rows": store.versions(lake)["training_rows"]}
+    sources = {
+        name: {"path": store.uri(lake, name), "delta_table_version": version} for name, version in pinned.items()
+    }
+    rows = Dataset(
+        name=training_set_id,
+        digest=known.digest,
+        source=sources.pop("training_rows"),
+        profile={
+            "num_rows": known.n_rows,
+            "num_episodes": known.n_episodes,
+            "num_trained_tokens": known.n_trained_tokens,
+            "filter": known.filter,
+            "rubrics": ", ".join(known.rubrics),
+        },
+    )
+    read = [
+        Dataset(name=name, digest=f"version {source['delta_table_version']}", context="selected from", source=source)
+        for name, source in sorted(sources.items())
+    ]
+    return origin | {"mlflow": _target(config.mlflow, training_set_id, [rows, *read])}
+
+
+def _target(target: MlflowTarget, training_set_id: str, datasets: list[Dataset]) -> MlflowTarget:
+    """With the inputs, and the way back to the flow run."""
+    tags = {"training_set": training_set_id}
+    note = f"Training set `{training_set_id}`"
+    if flow_run.id:
+        url = f"{Settings().prefect_url.removesuffix('/api')}/runs/flow-run/{flow_run.id}"
+        tags |= {"prefect.flow_run_id": str(flow_run.id), "prefect.flow_run_url": url}
+        note += f", [Prefect flow run]({url})"
+    return target.model_copy(update={"tags": target.tags | tags | {"mlflow.note.content": note}, "datasets": datasets})
+
+
+async def _report(config: TrainConfig) -> None:
+    """Link to the MLflow run and say what keeps the run from learning, also where it failed."""
+    found = diagnose(history(config.work_folder / "metrics.jsonl"))
+    lines = [f"* **{one.name}**: {one.cause}. {one.remedy}" for one in found]
+    await acreate_markdown_artifact(
+        key="learning", markdown="\n".join(lines) or "Nothing was found that keeps the run from learning."
+    )
+    for one in found:
+        get_run_logger().warning(str(one))
+    run_id = outbox.run_id(config.work_folder)
+    if config.mlflow and run_id:
+        link = f"{config.mlflow.tracking_uri}/#/runs/{run_id}"
+        await acreate_link_artifact(key="mlflow-run", link=link, link_text=f"MLflow: {config.mlflow.run_name}")
 
 
 def trainer_environment() -> dict[str, str]:
@@ -116,7 +187,7 @@ async def _follow(process: Process, config: TrainConfig) -> None:
     while process.returncode is None:
         plan, done = _steps(config)
         if plan and progress is None:
-            progress = await Progress.begin(f"training {config.objective}", plan)
+            progress = await Progress.begin(f"training {config.objective.name}", plan)
         if progress is not None and done > progress.done:
             await progress.advance(done - progress.done)
         with suppress(TimeoutError):
@@ -146,4 +217,9 @@ async def _end(process: Process) -> None:
 
 def _fitted(config: TrainConfig) -> Fitted:
     summary = json.loads((config.output / SUMMARY).read_text())
-    return Fitted(config.output, summary["mlflow_run"] or "", summary["last_step"])
+    return Fitted(
+        config.output,
+        outbox.run_id(config.work_folder) or "",
+        summary["last_step"],
+        [Diagnosis(**one) for one in summary["diagnosis"]],
+    )

@@ -4,35 +4,9 @@ import sys
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Options(BaseModel):
-    """Immutable; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class GrpoOptions(Options):
-    """How GRPO weighs a token; the formula is in `losses/grpo.py`."""
-
-    clip_low: float = Field(default=0.2, ge=0, lt=1, description="The ratio is clipped below at 1 - clip_low.")
-    clip_high: float = Field(
-        default=0.28, ge=0, description="The ratio is clipped above at 1 + clip_high (clip-higher, DAPO)."
-    )
-    kl: Literal["none"] = Field(default="none", description="Penalty towards a reference model: none.")
-    proximal: Literal["recomputed", "behaviour"] = Field(
-        default="recomputed",
-        description="The ratio's denominator: the trainer's log-probs before the first step, or the engine's.",
-    )
-    negative_scale: float = Field(
-        default=1.0, ge=0, le=1, description="Factor on negative advantages: 1 is GRPO, 0 learns from successes only."
-    )
-    importance_bound: float = Field(default=2.0, gt=0, description="Truncation of the weight proximal/behaviour.")
-    aggregation: Literal["token"] = Field(default="token", description="Every trained token counts the same.")
-    temperature: float = Field(
-        default=1.0, gt=0, description="The rollouts' temperature: their log-probs were taken after it."
-    )
+from tasks.training.objectives import AnyCorrection, AnyObjective, Options, default_correction
 
 
 class Dataset(Options):
@@ -60,7 +34,7 @@ class MlflowTarget(Options):
 class TrainConfig(Options):
     """One training run: from a model folder and a file of training rows to a new model folder."""
 
-    objective: Literal["sft", "grpo"]
+    objective: AnyObjective = Field(description='Name and options, such as {"name": "grpo", "clip_high": 0.28}.')
     model: Path = Field(description="Input folder in Hugging Face format.")
     rows: Path = Field(description="Training rows, `.parquet` or `.arrow`, with the columns of `TrainingRow`.")
     output: Path = Field(description="Output folder in Hugging Face format. It appears complete or not at all.")
@@ -79,8 +53,25 @@ class TrainConfig(Options):
     minibatch_unit: Literal["rows", "tokens"] = "rows"
     micro_batch_tokens: int = Field(default=2048, ge=1, description="Tokens in one forward pass of one rank.")
     max_seq_len: int = Field(default=2048, ge=2, description="A longer row is refused.")
+    shared_prefix: int | None = Field(
+        default=32,
+        ge=1,
+        description="Rows of a step that begin with so many equal tokens compute them once; null: never.",
+    )
+    attention: Literal["auto", "segments", "flex", "dense"] = Field(
+        default="auto", description="How attention keeps rows apart: segments on CPU, flex on CUDA, dense anywhere."
+    )
 
-    grpo: GrpoOptions = Field(default_factory=GrpoOptions)
+    temperature: float = Field(
+        default=1.0, gt=0, description="The rollouts' temperature: their log-probs were taken after it."
+    )
+    proximal: Literal["recomputed", "behaviour"] = Field(
+        default="recomputed",
+        description="The ratio's denominator: the trainer's log-probs before the first step, or the engine's.",
+    )
+    correction: AnyCorrection | None = Field(
+        default_factory=default_correction, description="Weight of a token whose sampler was not the proximal policy."
+    )
     policy_version: int | None = Field(
         default=None, description="Version of the input model; by default the rows' newest."
     )

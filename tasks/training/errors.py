@@ -15,6 +15,10 @@ class Disagreement(TrainingError):
     """The trainer's log-probs are too far from the engine's on the same tokens."""
 
 
+class LedgerGap(TrainingError):
+    """Tokens that were trained, skipped and left do not add up to those of the rows, or the rows are not the training set's."""
+
+
 class NotFinite(TrainingError):
     """A loss or gradient became NaN or infinite."""
 

@@ -72,7 +72,9 @@ class MlflowRun:
         self.flush()
         waiting = self._box.waiting
         if waiting:
-            sys.stderr.write("what MLflow was not told is kept; `lakeloop maintain` or the next start of the run sends it\n")
+            sys.stderr.write(
+                "what MLflow was not told is kept; `lakeloop maintain` or the next start of the run sends it\n"
+            )
         self._box.close()
         return waiting
 

@@ -78,7 +78,9 @@ class Outbox:
                 if is_outage(error):
                     raise
                 self.state.refused += 1
-                sys.stderr.write(f"MLflow refused {request.get('route', request.get('name'))}: {error.response.text[:300]}\n")
+                sys.stderr.write(
+                    f"MLflow refused {request.get('route', request.get('name'))}: {error.response.text[:300]}\n"
+                )
             self.state.sent = end
             self._save()
 
@@ -126,7 +128,9 @@ class Outbox:
             self.state.artifacts = found.raise_for_status().json()["run"]["info"]["artifact_uri"]
         scheme, _, path = str(self.state.artifacts).partition(":")
         if scheme != "mlflow-artifacts" or not file.exists():
-            sys.stderr.write(f"{name} is not sent to MLflow, it stays at {file}: artifacts are kept at {self.state.artifacts}\n")
+            sys.stderr.write(
+                f"{name} is not sent to MLflow, it stays at {file}: artifacts are kept at {self.state.artifacts}\n"
+            )
             return
         route = f"api/2.0/mlflow-artifacts/artifacts/{path.lstrip('/')}/{name}"
         self._client.put(route, content=file.read_bytes()).raise_for_status()
@@ -163,6 +167,12 @@ def is_outage(error: httpx.HTTPError) -> bool:
         return True
     code = error.response.status_code
     return code >= 500 or code in (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS)
+
+
+def run_id(work: Path) -> str | None:
+    """The MLflow run of a work folder; None where there is none so far."""
+    state = _state(work)
+    return state.run_id if state else None
 
 
 def left_over(runs: Path) -> list[Path]:

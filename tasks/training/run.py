@@ -1,18 +1,23 @@
 """The main path of a training run, on every rank: load, look, step, export."""
 
+import math
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
-from tasks.training import agreement, checkpoint, folder, metrics, optimiser, probe
+from tasks.training import agreement, checkpoint, folder, honesty, metrics, optimiser, probe, report
 from tasks.training import model as policy
+from tasks.training.aggregation import Weighing, weighing
 from tasks.training.checkpoint import Position
 from tasks.training.config import TrainConfig
 from tasks.training.data import Row
+from tasks.training.diagnosis import diagnose
 from tasks.training.errors import NotFinite, TrainingError
 from tasks.training.identity import identity
 from tasks.training.lock import exclusive
@@ -31,6 +36,7 @@ class Run:
     rows: Sequence[Row]
     facts: dict[str, str]  # which run this is
     plan: list[Minibatch]
+    weighing: Weighing
     ranks: Ranks
     model: PreTrainedModel
     optimiser: torch.optim.Optimizer
@@ -42,6 +48,7 @@ def run(config: TrainConfig, rows: Sequence[Row]) -> None:
     """Trains and writes `config.output`. Repeating a finished run does nothing; a killed one goes on."""
     facts = {"run": identity(config)}
     if _finished(config, facts):
+        report.send_what_is_left(config)
         return
     with joined(config) as ranks, exclusive(config.work_folder, ranks):
         job = _prepare(config, rows, ranks, facts)
@@ -51,7 +58,7 @@ def run(config: TrainConfig, rows: Sequence[Row]) -> None:
             status = "FINISHED"
         finally:
             if job.log:
-                job.log.close(status)
+                report.end(job.log, config, status)
 
 
 def _finished(config: TrainConfig, facts: dict[str, str]) -> bool:
@@ -66,18 +73,20 @@ def _finished(config: TrainConfig, facts: dict[str, str]) -> bool:
 
 
 def _prepare(config: TrainConfig, rows: Sequence[Row], ranks: Ranks, facts: dict[str, str]) -> Run:
+    honesty.agree_on_rows(rows, config)
     model = policy.load(config, ranks)
     adamw = optimiser.adamw(model, config)
     position = checkpoint.resume(config.work_folder, model, adamw, facts) or Position()
     log = ranks.only_first(lambda: _open_log(config, facts, position))
-    return Run(config, rows, facts, minibatches(rows, config), ranks, model, adamw, position, log)
+    plan = minibatches(rows, config)
+    return Run(config, rows, facts, plan, weighing(rows, config), ranks, model, adamw, position, log)
 
 
 def _open_log(config: TrainConfig, facts: dict[str, str], position: Position) -> MetricsLog:
     tracked = None
     if config.mlflow:
         settings = {key: str(value) for key, value in config.model_dump(mode="json", exclude={"mlflow"}).items()}
-        tracked = open_run(config.mlflow, config.work_folder / "mlflow.json", facts, settings)
+        tracked = open_run(config.work_folder, config.mlflow, facts, settings)
     return MetricsLog(config.work_folder, tracked, resumed_at=position.step)
 
 
@@ -85,21 +94,21 @@ def _train(job: Run) -> None:
     started = time.monotonic()
     config, position = job.config, job.position
     if position.step == 0:
-        position.probes = probe.take(job.model, job.rows, job.ranks)
-        if _needs_proximal(job):
-            position.proximal = look(job.model, job.rows, config, job.ranks)
-            _agree(job, position.proximal)
-    last: dict[str, float] = {}
+        _look(job)
+    last: dict[str, Any] = {}
     while position.step < len(job.plan):
-        last = _step(job)
+        last = _step(job) or last
         if config.checkpoint_every and position.step % config.checkpoint_every == 0 and position.step < len(job.plan):
             checkpoint.save(config.work_folder, job.model, job.optimiser, position, job.facts, job.ranks)
+    ledger = honesty.closed(job.rows, job.plan, position, config)
     summary = {
         "steps": position.step,
         "rows": len(job.rows),
-        "tokens_trained": sum(len(job.rows[i].positions) for chosen in job.plan for i in chosen),
+        "tokens_trained": position.trained,
+        "ledger": asdict(ledger),
         "agreement": position.agreement and asdict(position.agreement),
-        "last_step": last,
+        "last_step": {name: value for name, value in last.items() if isinstance(value, int | float)},
+        "diagnosis": [asdict(one) for one in diagnose(job.log.history)] if job.log else [],
         "mlflow_run": job.log and job.log.mlflow_run,
         "train_seconds": round(time.monotonic() - started, 3),
     }
@@ -112,29 +121,46 @@ def _train(job: Run) -> None:
         shutil.rmtree(config.work_folder / "checkpoints", ignore_errors=True)
 
 
+def _look(job: Run) -> None:
+    """Before the first step: the rows, the probes, and where the objective needs them the proximal log-probs."""
+    config, position = job.config, job.position
+    if job.log:
+        job.log.look(*metrics.of_rows(job.rows, agreement.policy_version(job.rows, config), policy=_is_policy(config)))
+    position.probes = probe.take(job.model, job.rows, job.ranks)
+    if _needs_proximal(job):
+        position.proximal = look(job.model, job.rows, config, job.ranks)
+        _agree(job, position.proximal)
+
+
+def _is_policy(config: TrainConfig) -> bool:
+    return "behaviour" in config.objective.needs
+
+
 def _needs_proximal(job: Run) -> bool:
     """With a single step the proximal log-probs are the current ones, so looking first would change nothing."""
-    return job.config.objective == "grpo" and job.config.grpo.proximal == "recomputed" and len(job.plan) > 1
+    return _is_policy(job.config) and job.config.proximal == "recomputed" and len(job.plan) > 1
 
 
-def _step(job: Run) -> dict[str, float]:
-    """One optimiser step; returns its metrics."""
+def _step(job: Run) -> dict[str, Any] | None:
+    """One optimiser step; returns its metrics. None for one that was skipped: its loss or gradient was not finite."""
     started = time.monotonic()
     config, position = job.config, job.position
     chosen = job.plan[position.step]
     proximal = position.proximal
-    if config.grpo.proximal == "behaviour" and config.objective == "grpo":
+    if _is_policy(config) and config.proximal == "behaviour":
         proximal = {i: job.rows[i].logprobs for i in chosen}
-    found = accumulate(job.model, chosen, job.rows, proximal, config, job.ranks)
-    if position.step == 0 and position.agreement is None:
-        _agree(job, _everyones(found, job.ranks))
-    norm = optimiser.clip(job.model, config.grad_clip)
-    if not torch.isfinite(torch.tensor(norm)):
-        names = ", ".join(job.rows[i].name for i in chosen[:8])
-        raise NotFinite(f"the gradient of step {position.step + 1} is NaN or infinite; its first rows: {names}")
+    try:
+        found = accumulate(job.model, chosen, job.rows, job.weighing, proximal, config, job.ranks)
+        if position.agreement is None:
+            _agree(job, _everyones(found, job.ranks))
+        norm = _clipped(job, chosen)
+    except NotFinite as error:
+        _skip(job, chosen, error)
+        return None
     rate = optimiser.learning_rate(config, position.step, len(job.plan))
     optimiser.update(job.optimiser, rate)
     position.step += 1
+    position.trained += int(found.sums["tokens"])
     seconds = time.monotonic() - started
     values = metrics.of_step(found.sums, [job.rows[i] for i in chosen], agreement.policy_version(job.rows, config))
     values |= {
@@ -148,12 +174,38 @@ def _step(job: Run) -> dict[str, float]:
     return values
 
 
+def _clipped(job: Run, chosen: Minibatch) -> float:
+    """Clips the gradient; its norm before. NotFinite where it is none."""
+    norm = optimiser.clip(job.model, job.config.grad_clip)
+    if not math.isfinite(norm):
+        names = ", ".join(job.rows[i].name for i in chosen[:8])
+        raise NotFinite(f"the gradient of step {job.position.step + 1} is NaN or infinite; its first rows: {names}")
+    return norm
+
+
+def _skip(job: Run, chosen: Minibatch, error: NotFinite) -> None:
+    """Leaves the weights as they are and goes on; NotFinite once there are more than `max_skipped_steps`."""
+    position = job.position
+    job.optimiser.zero_grad()
+    position.step += 1
+    position.skips += 1
+    position.skipped += sum(len(job.rows[i].positions) for i in chosen)
+    if job.log:
+        job.log.write(position.step, {"skipped": str(error), "steps_planned": len(job.plan)})
+        sys.stderr.write(f"step {position.step} is skipped: {error}\n")
+    if position.skips > job.config.max_skipped_steps:
+        raise NotFinite(
+            f"{error}. {position.skips} steps were like that; max_skipped_steps is {job.config.max_skipped_steps}"
+        )
+
+
 def _everyones(found: Accumulated, ranks: Ranks) -> agreement.ByRow:
     return {i: values for part in ranks.gather(found.logprobs) for i, values in part.items()}
 
 
 def _agree(job: Run, trainer: agreement.ByRow) -> None:
-    if job.config.objective != "grpo":
+    """Before the first update: the engine's log-probs against ours on the same tokens."""
+    if not _is_policy(job.config) or job.position.trained:
         return
     job.position.agreement = agreement.measure(trainer, job.rows, job.config)
     if job.log and job.position.agreement:

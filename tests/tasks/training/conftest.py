@@ -97,7 +97,7 @@ def configure(tmp_path: Path, model_folder: Path, sampled: list[TrainingRow], ex
 
     def build(**overrides: object) -> TrainConfig:
         settings: dict[str, object] = {
-            "objective": "grpo",
+            "objective": {"name": "grpo", "aggregation": "token", "clip_high": 0.28},
             "model": model_folder,
             "output": tmp_path / "output",
             "learning_rate": 0.01,

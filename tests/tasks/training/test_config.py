@@ -12,14 +12,18 @@ from tasks.training.config import TrainConfig, launch_command
 MINIMAL = {"objective": "sft", "model": "m", "rows": "r.parquet", "output": "o", "learning_rate": 1e-3}
 
 
-@pytest.mark.parametrize("module", ["config", "folder", "data", "packing", "identity"])
+@pytest.mark.parametrize("module", ["config", "objectives", "aggregation", "folder", "data", "packing", "identity"])
 def test_a_module_that_flows_may_import_imports_no_torch(module: str) -> None:
     probe = f"import sys, tasks.training.{module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], check=False, timeout=60).returncode == 0
 
 
 def test_unknown_keys_are_refused_at_every_level() -> None:
-    for wrong in ({"lr": 1}, {"grpo": {"clip": 1}}, {"mlflow": {"tracking_uri": "http://x", "uri": 1}}):
+    for wrong in (
+        {"lr": 1},
+        {"objective": {"name": "grpo", "clip": 1}},
+        {"mlflow": {"tracking_uri": "http://x", "uri": 1}},
+    ):
         with pytest.raises(ValidationError, match="Extra inputs"):
             TrainConfig.model_validate(MINIMAL | wrong)
 

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.training.config import GrpoOptions
 from tasks.training.losses.base import LossInputs
+from tasks.training.losses.correction import correct
 from tasks.training.losses.grpo import grpo
 from tasks.training.losses.sft import sft
+from tasks.training.objectives import Grpo, Sft, Truncate
 
 TOKENS = 200
 
 
-def inputs(seed: int = 0, spread: float = 0.4) -> LossInputs:
+def inputs(seed: int = 0, spread: float = 0.4, high: float = 2.0) -> LossInputs:
     rng = np.random.default_rng(seed)
     behaviour = rng.normal(-2, 1, TOKENS)
     proximal = behaviour + rng.normal(0, spread, TOKENS)
@@ -20,19 +21,24 @@ def inputs(seed: int = 0, spread: float = 0.4) -> LossInputs:
     advantages = rng.choice([-1.5, 0.0, 0.7], TOKENS)
     as_tensor = [torch.from_numpy(values) for values in (current, proximal, behaviour, advantages)]
     as_tensor[0].requires_grad_()
-    return LossInputs(*as_tensor)
+    return LossInputs(
+        *as_tensor,
+        sequences=torch.arange(10).repeat_interleave(TOKENS // 10),
+        weights=torch.ones(TOKENS, dtype=torch.float64),
+        importance=correct(as_tensor[1], as_tensor[2], Truncate(high=high))[0],
+    )
 
 
 def test_sft_is_the_negative_log_likelihood_with_gradient_minus_one() -> None:
     given = inputs()
-    loss = sft(given)
+    loss = sft(given, Sft())
     loss.total.backward()
     assert loss.total.item() == pytest.approx(-given.logprobs.detach().numpy().sum(), rel=1e-12)
     assert torch.equal(given.logprobs.grad, torch.full_like(given.logprobs, -1))
 
 
 def test_grpo_equals_its_formula_token_by_token() -> None:
-    given, options = inputs(), GrpoOptions(clip_low=0.2, clip_high=0.3, importance_bound=1.4)
+    given, options = inputs(high=1.4), Grpo(clip_low=0.2, clip_high=0.3)
     loss = grpo(given, options)
     loss.total.backward()
     total, gradient = 0.0, np.zeros(TOKENS)
@@ -49,14 +55,17 @@ def test_grpo_equals_its_formula_token_by_token() -> None:
 
 def test_grpo_on_policy_is_the_policy_gradient() -> None:
     given = inputs(spread=0.0)
-    grpo(given, GrpoOptions()).total.backward()
+    grpo(given, Grpo()).total.backward()
     torch.testing.assert_close(given.logprobs.grad, -given.advantages, rtol=1e-12, atol=0)
 
 
 def test_grpo_counts_what_it_clips_and_truncates() -> None:
-    metrics = grpo(inputs(), GrpoOptions(importance_bound=1.4)).metrics
     given = inputs()
-    assert metrics["importance_truncated"] == ((given.proximal - given.behaviour).exp() > 1.4).sum()
+    metrics = grpo(given, Grpo(clip_high=0.28)).metrics
+    assert (
+        correct(given.proximal, given.behaviour, Truncate(high=1.4))[1]["importance_truncated"]
+        == ((given.proximal - given.behaviour).exp() > 1.4).sum()
+    )
     ratio, advantages = (given.logprobs - given.proximal).exp().detach(), given.advantages
     assert metrics["clip_fraction"] == (((ratio > 1.28) & (advantages > 0)) | ((ratio < 0.8) & (advantages < 0))).sum()
     assert metrics["kl_to_proximal"] >= 0
@@ -64,8 +73,8 @@ def test_grpo_counts_what_it_clips_and_truncates() -> None:
 
 
 def test_no_tokens_give_a_loss_of_zero() -> None:
-    nothing = LossInputs(*(torch.zeros(0, requires_grad=True) for _ in range(4)))
-    for loss in (sft(nothing), grpo(nothing, GrpoOptions())):
+    nothing = LossInputs(*(torch.zeros(0, requires_grad=True) for _ in range(7)))
+    for loss in (sft(nothing, Sft()), grpo(nothing, Grpo())):
         assert loss.total.item() == 0
         assert not any(value.item() for value in loss.metrics.values())
 
@@ -73,6 +82,6 @@ def test_no_tokens_give_a_loss_of_zero() -> None:
 @pytest.mark.parametrize("scale", [0.0, 0.25, 1.0])
 def test_grpo_scales_negative_advantages_and_leaves_positive_ones(scale: float) -> None:
     given = inputs(spread=0.0)
-    grpo(given, GrpoOptions(negative_scale=scale)).total.backward()
+    grpo(given, Grpo(negative_scale=scale)).total.backward()
     expected = torch.where(given.advantages < 0, given.advantages * scale, given.advantages)
     torch.testing.assert_close(given.logprobs.grad, -expected, rtol=1e-12, atol=1e-15)

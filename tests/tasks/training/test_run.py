@@ -66,7 +66,7 @@ def mean_of_first_minibatch(config: TrainConfig, sampled: list[TrainingRow]) -> 
 def test_grpo_raises_rewarded_tokens_and_lowers_the_others(
     proximal: str, configure: Configure, train: Train, sampled: list[TrainingRow], model_folder: Path
 ) -> None:
-    config = configure(epochs=3, learning_rate=0.003, grpo={"proximal": proximal})
+    config = configure(epochs=3, learning_rate=0.003, proximal=proximal)
     output = train(config)
     for rows, sign in ((sampled[::2], 1), (sampled[1::2], -1)):
         assert sign * (mean_logprob(output, rows) - mean_logprob(model_folder, rows)) > 0.05
@@ -91,7 +91,7 @@ def test_disagreement_on_on_policy_rows_stops_the_run(
     proximal: str, configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
 ) -> None:
     shifted = [row.model_copy(update={"logprobs": [lp - 0.2 for lp in row.logprobs]}) for row in sampled]
-    config = configure(rows=export(shifted), grpo={"proximal": proximal})
+    config = configure(rows=export(shifted), proximal=proximal)
     with pytest.raises(Disagreement, match=r"disagree by 0\.2 nats .* agreement_bound is 0\.05.*ep-\d#"):
         train(config)
     assert not config.output.exists()
