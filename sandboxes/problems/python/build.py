@@ -1,9 +1,9 @@
 """The shipped set of python problems: every template drawn several times, each draw proved by running the oracle's code."""
 
-import contextlib
 import io
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from random import Random
 
 from lakehouse.records import Problem, digest, now
@@ -43,11 +43,14 @@ def _gives_away(draft: Draft) -> bool:
 
 
 def _proved(draft: Draft) -> bool:
-    """Whether the oracle's code prints the answer that the template computed in another way."""
-    printed, space = io.StringIO(), {}  # type: tuple[io.StringIO, dict[str, object]]
-    with contextlib.redirect_stdout(printed):
-        for code in draft.cells:
-            exec(code, space)  # noqa: S102 - code of our own templates
+    """Whether the oracle's code prints the answer that the template computed in another way.
+
+    Its `print` is its own: flows that log what they print replace the usual one, and other threads share stdout.
+    """
+    printed = io.StringIO()
+    space: dict[str, object] = {"print": partial(print, file=printed)}
+    for code in draft.cells:
+        exec(code, space)  # noqa: S102 - code of our own templates
     lines = printed.getvalue().splitlines()
     return bool(lines) and number(lines[-1]) == draft.answer
 

@@ -50,3 +50,10 @@ def test_a_template_whose_code_disagrees_with_its_answer_gives_no_problem():
 
     with pytest.raises(RuntimeError, match="made-up"):
         list(building._of(Template("made-up", "train", 0.1, wrong), 1, 0))
+
+
+def test_templates_are_proved_where_prints_go_to_a_log(problems, monkeypatch):
+    """As in a flow of Prefect that logs what it prints: only a print to a file of its own gets there."""
+    usual = print
+    monkeypatch.setattr("builtins.print", lambda *said, file=None, **how: file and usual(*said, file=file, **how))
+    assert {p.content for p in building.build(per_template=1)} <= {p.content for p in problems}
