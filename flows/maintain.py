@@ -6,13 +6,14 @@ from prefect import flow
 from pydantic import Field
 
 from lakehouse.governance.vacuum import KEPT_DAYS
-from tasks.maintain import check, compact, count, prune, prune_trees, retain, vacuum
+from tasks.maintain import check, compact, count, prune, prune_trees, retain, tell_mlflow, vacuum
 
 
 @flow(name="maintain", log_prints=True)
 def maintain(kept_days: Annotated[int, Field(ge=1)] = KEPT_DAYS, dry_run: bool = False) -> None:
     """Merge the small files that landing leaves behind, end what is past its retention, remove files that nobody needs,
-    prune the gateway's journal and the work trees, and run the checks of the lake: one that fails fails the run.
+    prune the gateway's journal and the work trees, send MLflow what an outage kept from it, and run the checks of the lake:
+    one that fails fails the run.
 
     Other flows may write meanwhile. Versions that a training set pins stay readable, except for content past its retention.
 
@@ -24,6 +25,7 @@ def maintain(kept_days: Annotated[int, Field(ge=1)] = KEPT_DAYS, dry_run: bool =
         prune()
         prune_trees()
         compact()
+        tell_mlflow()
     retain(dry_run=dry_run)
     vacuum(kept_days=kept_days, dry_run=dry_run)
     count()

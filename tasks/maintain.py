@@ -2,6 +2,7 @@
 
 import asyncio
 
+from httpx import HTTPError
 from prefect import task
 from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -11,11 +12,13 @@ from lakehouse.governance.retain import Expired
 from lakehouse.governance.retain import retain as retain_content
 from lakehouse.governance.vacuum import Vacuumed
 from lakehouse.governance.vacuum import vacuum as vacuum_files
+from lakehouse.home import home
 from lakehouse.write import Compacted, Writer
 from sandboxes.backends.trees import TreeStore
 from sandboxes.gateway.client import GatewayUnavailable
 from tasks.acting import actor
 from tasks.stack.gateway import gateway_client
+from tasks.training import outbox
 
 KEPT_DAYS = 7  # what has landed stays in the gateway's journal for so long
 
@@ -34,6 +37,18 @@ def compact() -> list[Compacted]:
 
 class ChecksFailed(RuntimeError):
     """Something that must hold of the lake does not."""
+
+
+@task(cache_policy=NO_CACHE)
+def tell_mlflow() -> int:
+    """Send what an outage kept from MLflow in training runs of this home; how many runs still wait."""
+    waiting = outbox.left_over(home().runs)
+    for work in waiting:
+        try:
+            outbox.send_left_over(work)
+        except HTTPError as error:
+            print(f"MLflow does not take what {work} kept: {error}")
+    return len(outbox.left_over(home().runs)) if waiting else 0
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)

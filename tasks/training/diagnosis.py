@@ -102,7 +102,7 @@ def _masked_away(steps: Sequence[Entry]) -> Diagnosis | None:
     if dropped is not None and dropped > ALMOST_ALL:
         return Diagnosis(
             "masked away",
-            f"the off-policy correction drops {dropped:.1%} of the trained tokens: their ratio to the sampling policy is out of bounds",
+            f"the off-policy correction drops {dropped:.1%} of the trained tokens: their ratio to the sampler is out of bounds",
             "Train on fresher rows, check `agreement/`, or widen the correction's bounds",
         )
     return None
