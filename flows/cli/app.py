@@ -14,6 +14,7 @@ from flows.cli import (
     images,
     keys,
     lake,
+    learning,
     lineage,
     problems,
     reviews,
@@ -38,6 +39,7 @@ app = typer.Typer(
 stack.add_to(app)
 runs.add_to(app)
 lake.add_to(app)
+learning.add_to(app)
 lineage.add_to(app)
 rubrics.add_to(app)
 reviews.add_to(app)
