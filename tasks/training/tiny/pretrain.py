@@ -24,6 +24,7 @@ from tasks.training.tiny.traces import Trace, short_echoes, traces
 
 CONTEXT_WEIGHT = 0.1
 SAVE_EVERY = 200  # steps
+TOKENIZER_TRACES = 6000  # that the tokenizer is learnt from
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ def curriculum(seed: int, code: Sequence[Trace], *, echoes: int, lookups: int, r
 
 
 def fresh(code: Sequence[Trace]) -> tuple[PreTrainedTokenizerFast, LlamaForCausalLM]:
-    """A tokenizer learnt from 6,000 traces, and an untrained model."""
-    sample = ["".join(piece.text for piece in trace) for trace in islice(traces(0, code, 0.2), 6000)]
+    """A tokenizer learnt from the first traces, and an untrained model."""
+    sample = ["".join(piece.text for piece in trace) for trace in islice(traces(0, code, 0.2), TOKENIZER_TRACES)]
     return train_tokenizer(sample), new_model()
 
 
