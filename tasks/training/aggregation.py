@@ -9,13 +9,18 @@ from dataclasses import dataclass
 
 from tasks.training.config import TrainConfig
 from tasks.training.data import Row
+from tasks.training.objectives import Aggregation
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """Per row: the weight of each of its trained tokens, and what the row adds to a step's normaliser."""
+    """Per row: the weight of each of its trained tokens, and what the row adds to a step's normaliser.
+
+    `of_penalty` is the weight in a mean over tokens, where `of_token` makes a sum over an episode of them.
+    """
 
     of_token: list[float]
+    of_penalty: list[float]
     counts: list[float]
 
     def normaliser(self, chosen: Iterable[int]) -> float:
@@ -25,18 +30,23 @@ class Weighing:
 def weighing(rows: Sequence[Row], config: TrainConfig) -> Weighing:
     """The objective's aggregation over these rows.
 
-    token: sum_t l_t / tokens (DAPO). sequence: the mean over episodes of the mean over an episode's tokens (GRPO). An episode
-    counts once, however many rows it makes: where its rows fall into several steps, each counts by its share of the tokens.
+    token: sum_t l_t / tokens (DAPO). sequence: the mean over episodes of the mean over an episode's tokens (GRPO). sum:
+    the mean over episodes of the sum over an episode's tokens. pair: the sum over pairs / pairs. An episode counts
+    once, however many rows it makes: where its rows fall into several steps, each counts by its share of the tokens.
     """
+    how = config.objective.aggregation
+    names = [_unit(row, how) for row in rows]
     tokens = [len(row.positions) for row in rows]
-    if config.objective.aggregation == "token":
-        return Weighing([1.0] * len(rows), [float(n) for n in tokens])
-    of_episode: Counter[str] = Counter()
-    for row, n in zip(rows, tokens, strict=True):
-        of_episode[_episode(row)] += n
-    inverse = [1 / max(1, of_episode[_episode(row)]) for row in rows]
-    return Weighing(inverse, [n * share for n, share in zip(tokens, inverse, strict=True)])
+    if how == "token":
+        return Weighing([1.0] * len(rows), [1.0] * len(rows), [float(n) for n in tokens])
+    together: Counter[str] = Counter()
+    for name, n in zip(names, tokens, strict=True):
+        together[name] += n
+    inverse = [1 / max(1, together[name]) for name in names]
+    shares = [n * share for n, share in zip(tokens, inverse, strict=True)]
+    return Weighing(inverse if how == "sequence" else [1.0] * len(rows), inverse, shares)
 
 
-def _episode(row: Row) -> str:
-    return row.name.rpartition("#")[0] or row.name
+def _unit(row: Row, how: Aggregation) -> str:
+    """What counts once."""
+    return row.group if how == "pair" else row.episode or row.name

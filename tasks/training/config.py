@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from tasks.training.objectives import AnyCorrection, AnyObjective, Options, default_correction
+from tasks.training.combinations import refuse_senseless
+from tasks.training.objectives import AnyCorrection, AnyObjective, Estimator, Kl, Options, default_correction
 
 
 class Dataset(Options):
@@ -29,6 +30,16 @@ class MlflowTarget(Options):
     run_name: str | None = None
     tags: dict[str, str] = {}
     datasets: list[Dataset] = []
+
+
+class LoraOptions(Options):
+    """Low-rank adapters (arXiv 2106.09685): W + (alpha / rank) B A, of which only A and B are trained."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32, gt=0)
+    target_modules: Literal["all-linear"] | list[str] = Field(
+        default="all-linear", description="Ends of module names, such as q_proj; all-linear: every matrix but the head."
+    )
 
 
 class TrainConfig(Options):
@@ -65,13 +76,22 @@ class TrainConfig(Options):
     temperature: float = Field(
         default=1.0, gt=0, description="The rollouts' temperature: their log-probs were taken after it."
     )
-    proximal: Literal["recomputed", "behaviour"] = Field(
+    advantage: Estimator | None = Field(
+        default=None, description="How the training set's advantages were made; null: they are taken on trust."
+    )
+    proximal: Literal["recomputed", "behaviour", "approximated"] = Field(
         default="recomputed",
-        description="The ratio's denominator: the trainer's log-probs before the first step, or the engine's.",
+        description="The ratio's denominator: the trainer's log-probs before the first step, the engine's, or between the two.",
     )
     correction: AnyCorrection | None = Field(
         default_factory=default_correction, description="Weight of a token whose sampler was not the proximal policy."
     )
+    kl: Kl | None = Field(default=None, description="Penalty on the distance to `reference`.")
+    entropy_bonus: float = Field(default=0.0, ge=0, description="Reward per nat of entropy at a trained token.")
+    reference: Path | None = Field(
+        default=None, description="Model folder that kl is measured to; dpo's, by default, is the input model."
+    )
+    teacher: Path | None = Field(default=None, description="Model folder that distill learns from.")
     policy_version: int | None = Field(
         default=None, description="Version of the input model; by default the rows' newest."
     )
@@ -89,15 +109,34 @@ class TrainConfig(Options):
     seed: int = 0
     ranks: int = Field(default=1, ge=1, description="Processes under torchrun, over all nodes.")
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    tensor_parallel: int = Field(
+        default=1, ge=1, description="Ranks that hold one copy of the matrices together; divides ranks."
+    )
     activation_checkpointing: bool = False
+    compile: bool = Field(default=False, description="Compile each decoder layer with torch.compile; needs a compiler.")
+    lora: LoraOptions | None = Field(default=None, description="Train adapters; the output is the merged model.")
     checkpoint_every: int = Field(default=0, ge=0, description="Steps between resumable checkpoints; 0 for none.")
     timeout_s: float = Field(default=600, gt=0, description="Longest wait of one rank for the others.")
     mlflow: MlflowTarget | None = None
 
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _sampled(cls, value: Any) -> Any:
+        if value == 0:
+            raise ValueError(
+                "temperature 0: every sample of a problem is the same, and a log-prob says nothing. Sample anew"
+            )
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        refuse_senseless(self)
         if self.output.resolve() == self.model.resolve():
             raise ValueError("output is the model folder: a registered version is immutable, name another folder")
+        if self.ranks % self.tensor_parallel:
+            raise ValueError(f"tensor_parallel={self.tensor_parallel} does not divide ranks={self.ranks}")
+        if self.lora and self.tensor_parallel > 1:
+            raise ValueError("lora with tensor_parallel is not done: adapters are small, use FSDP alone")
         return self
 
     @property
@@ -105,9 +144,15 @@ class TrainConfig(Options):
         return self.work or self.output.with_name(self.output.name + ".work")
 
 
-def launch_command(config_file: Path, ranks: int) -> list[str]:
-    """The command line that trains on this machine with `ranks` processes; rendezvous picks a free port."""
+def launch_command(config_file: Path, ranks: int, *, nodes: int = 1, rendezvous: str | None = None) -> list[str]:
+    """The command line that trains with `ranks` processes on this machine.
+
+    On several nodes it is run once on each, with the same `rendezvous` (`HOST:PORT`, on one of them) and the config's
+    `ranks` counted over all; on one, rendezvous picks a free port.
+    """
+    meeting = ["--standalone"] if rendezvous is None else [f"--nnodes={nodes}", "--rdzv-backend=c10d"]
+    meeting += [] if rendezvous is None else [f"--rdzv-endpoint={rendezvous}", f"--rdzv-id={config_file.stem}"]
     return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"),
+        *(sys.executable, "-m", "torch.distributed.run", *meeting, f"--nproc-per-node={ranks}"),
         *("-m", "tasks.training", "--config", str(config_file)),
     ]

@@ -13,6 +13,8 @@ from tasks.training.tree import overlaps
 Minibatch = list[int]  # row numbers of one optimiser step, over all ranks
 MicroBatch = list[int]  # row numbers of one forward pass of one rank; may be empty
 
+CUTS = (1.3, 1.2, 1.1, 1.05, 1.0, 0.75, 0.5, 0.33, 0.25)  # tried sizes of a part, as shares of a rank's tokens
+
 
 def minibatches(rows: Sequence[Row], config: TrainConfig) -> list[Minibatch]:
     """Every optimiser step of the run: each epoch is a fresh permutation drawn from (seed, epoch).
@@ -22,6 +24,7 @@ def minibatches(rows: Sequence[Row], config: TrainConfig) -> list[Minibatch]:
     """
     sizes = [1 if config.minibatch_unit == "rows" else len(row.ids) for row in rows]
     groups = [row.group or row.name for row in rows]
+    paired = "pairs" in config.objective.needs
     steps: list[Minibatch] = []
     for epoch in range(config.epochs):
         order = np.random.default_rng([config.seed, epoch]).permutation(len(rows)).tolist()
@@ -30,7 +33,8 @@ def minibatches(rows: Sequence[Row], config: TrainConfig) -> list[Minibatch]:
             together.setdefault(groups[i], []).append(i)
         units: list[list[int]] = []
         for group in together.values():
-            units += [group] if sum(sizes[i] for i in group) <= config.minibatch else [[i] for i in group]
+            whole = paired or sum(sizes[i] for i in group) <= config.minibatch
+            units += [group] if whole else [[i] for i in group]
         steps += _cut(units, [sum(sizes[i] for i in unit) for unit in units], config.minibatch)
     return steps[: config.max_steps]
 
@@ -60,19 +64,33 @@ class _Part:
 
 
 def pack(
-    chosen: Minibatch, rows: Sequence[Row], budget: int, ranks: int, shared: int | None = None
+    chosen: Minibatch,
+    rows: Sequence[Row],
+    budget: int,
+    ranks: int,
+    shared: int | None = None,
+    *,
+    paired: bool = False,
 ) -> list[list[MicroBatch]]:
     """For each rank the same number of micro-batches of at most `budget` computed tokens (a longer row stands alone).
 
     Largest part first into the emptiest bin; bins of similar size meet in one pass, because ranks wait for each other.
     Rows that share a prefix are one part, or cut into several where that ends sooner: then the prefix is computed in each.
+    With `paired` a group is one part whatever its size: its loss is of all its rows at once.
     """
+    if paired:
+        groups: dict[str, list[int]] = {}
+        for i in chosen:
+            groups.setdefault(rows[i].group, []).append(i)
+        wholes = [_Part(group, sum(len(rows[i].ids) for i in group)) for group in groups.values()]
+        _, bins = _balanced(wholes, budget, ranks)
+        return [bins[rank::ranks] for rank in range(ranks)]
     ids = [rows[i].ids for i in chosen]
     order, taken = overlaps(ids, shared)
     line = [(chosen[r], len(ids[r]), own) for r, own in zip(order, taken, strict=True)]
     share = ceil(sum(length - own for _, length, own in line) / ranks)  # of a rank, if nothing is computed twice
-    limits = [budget] if shared is None else sorted({min(budget, ceil(share / n)) for n in (1, 2, 4)}, reverse=True)
-    plans = [_balanced(_parts(line, limit), budget, ranks) for limit in limits]
+    limits = {budget} if shared is None else {min(budget, ceil(share * cut)) for cut in CUTS}
+    plans = [_balanced(_parts(line, limit), budget, ranks) for limit in sorted(limits, reverse=True)]
     _, bins = min(plans, key=lambda plan: plan[0])
     return [bins[rank::ranks] for rank in range(ranks)]
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -10,11 +11,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from tasks.training import critic
 from tasks.training.attention import Way, visible
 from tasks.training.batch import Batch
 
 KEPT_BYTES = 256 << 20  # logits of this size are kept for the backward pass; larger ones are computed again, in pieces
 PIECE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of the trained tokens of a batch, each [trained], float32, with gradient."""
+
+    logprobs: Tensor  # in nats
+    entropy: Tensor  # of the prediction there, in nats
+    values: Tensor | None = None  # of the state before the token, where the model has a value head
+
+
+def scores(model: nn.Module, batch: Batch, temperature: float = 1.0, attention: Way = "auto") -> Scores:
+    """Everything about the trained tokens in one forward pass."""
+    found = logprobs(model, batch, temperature, attention)
+    return Scores(*found, critic.taken(model, batch.positions))
 
 
 def logprobs(
@@ -63,6 +80,7 @@ def _forward(self: Any, *args: Any, asked: tuple[Tensor, Tensor, float] | None =
         return type(self).forward(self, *args, **about)
     scored = about.pop("logits_to_keep")
     hidden = self.get_decoder()(*args, **about).last_hidden_state[0, scored]
+    critic.judge(self, hidden)
     head = _head(self)
     positions, targets, temperature = asked
     if type(head) is nn.Linear and not isinstance(head.weight, DTensor):

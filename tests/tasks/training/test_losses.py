@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from tasks.training.config import TrainConfig
+from tasks.training.losses import LOSSES, compute
 from tasks.training.losses.base import LossInputs
 from tasks.training.losses.correction import correct
 from tasks.training.losses.grpo import grpo
 from tasks.training.losses.sft import sft
-from tasks.training.objectives import Grpo, Sft, Truncate
+from tasks.training.objectives import OBJECTIVES, Grpo, Sft, Truncate
 
 TOKENS = 200
 
@@ -73,15 +75,21 @@ def test_grpo_counts_what_it_clips_and_truncates() -> None:
 
 
 def test_no_tokens_give_a_loss_of_zero() -> None:
-    nothing = LossInputs(*(torch.zeros(0, requires_grad=True) for _ in range(7)))
-    for loss in (sft(nothing, Sft()), grpo(nothing, Grpo())):
-        assert loss.total.item() == 0
-        assert not any(value.item() for value in loss.metrics.values())
+    nothing = torch.zeros(0, requires_grad=True)
+    number = torch.zeros(0, dtype=torch.int64)
+    known = dict.fromkeys(["reference", "teacher", "values", "old_values", "returns"], nothing)
+    inputs = LossInputs(*[nothing] * 4, sequences=number, weights=nothing, importance=nothing, pairs=number, **known)
+    for name, loss in LOSSES.items():
+        found = loss(inputs, OBJECTIVES[name]())
+        assert found.total.item() == 0
+        assert not any(value.item() for value in found.metrics.values())
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.25, 1.0])
 def test_grpo_scales_negative_advantages_and_leaves_positive_ones(scale: float) -> None:
     given = inputs(spread=0.0)
-    grpo(given, Grpo(negative_scale=scale)).total.backward()
+    run = {"model": "m", "rows": "r.parquet", "output": "o", "learning_rate": 1}
+    config = TrainConfig.model_validate(run | {"objective": {"name": "grpo", "negative_scale": scale}})
+    compute(given, torch.zeros(TOKENS), config).total.backward()
     expected = torch.where(given.advantages < 0, given.advantages * scale, given.advantages)
     torch.testing.assert_close(given.logprobs.grad, -expected, rtol=1e-12, atol=1e-15)
