@@ -1,4 +1,4 @@
-"""Credit: which part of an episode's reward each of its calls gets, and the advantage that makes of it.
+"""Credit: which part of an episode's reward each of its calls gets; `estimators.py` makes advantages of it.
 
 `outcome`: every token has its episode's advantage. `steps`: R = r + discount * R(main child) over the call tree, as the
 gateway's `/export_trajectories` has it: r is what a rubric gave the call; what an episode was given beyond its calls goes
@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.query import Connection
-
-STD_EPSILON = 1e-4  # keeps the advantage of nearly constant groups finite
+from lakehouse.selection.estimators import Estimator, step_advantages
 
 # The answered calls of `scored`. What the episode's own rubric gave its calls is part of what it gave the episode (`within`).
 _TREE = """
@@ -70,17 +69,19 @@ class Tree:
     reward: Floats  # of the call itself, NaN where nobody judged it
 
 
-def by_call(connection: Connection, episodes: pl.DataFrame, calls: pa.Table, discount: float) -> Floats:
+def by_call(
+    connection: Connection, episodes: pl.DataFrame, calls: pa.Table, discount: float, estimator: Estimator
+) -> Floats:
     """The advantage of each of `calls` under `steps`, NaN without credit.
 
-    `episodes`: position, episode_id, group_id, rubric, reward, keep; `calls` has their position and call_index. A group's
-    baseline is made of all its scored episodes, whether or not they are kept. Rewards of calls are those of the rubrics in the
-    connection's variable `rubrics`.
+    `episodes`: position, episode_id, group_id, rubric, shaped (the reward that counts), keep; `calls` has their position and
+    call_index. A group's baseline is made of all its scored episodes, whether or not they are kept. Rewards of calls are those
+    of the rubrics in the connection's variable `rubrics`.
     """
     groups = episodes.filter("keep").select("group_id").unique()
     scored = (
         episodes.join(groups, on="group_id", how="semi", maintain_order="left")
-        .drop_nulls("reward")
+        .drop_nulls("shaped")
         .with_columns(group=pl.col("group_id").rank("dense").cast(pl.Int64))
         .with_row_index("number")
     )
@@ -94,13 +95,13 @@ def by_call(connection: Connection, episodes: pl.DataFrame, calls: pa.Table, dis
         reward=pc.fill_null(found["reward"], float("nan")).to_numpy(),
     )
     within = np.bincount(tree.episode, pc.fill_null(found["within"], 0.0).to_numpy(), minlength=scored.height)
-    credit = returns(tree, scored["reward"].to_numpy() - within, discount)
+    credit = returns(tree, scored["shaped"].to_numpy() - within, discount)
     group = scored["group"].to_numpy()[tree.episode]
     told = pl.DataFrame(
         {
             "position": found["position"].to_numpy(),
             "call_index": found["call_index"].to_numpy(),
-            "advantage": step_advantages(tree.episode, group, credit),
+            "advantage": step_advantages(tree.episode, group, credit, estimator),
         }
     )
     wanted = pl.DataFrame({name: calls[name].to_numpy() for name in ("position", "call_index")})
@@ -131,37 +132,6 @@ def returns(tree: Tree, rest: Floats, discount: float) -> Floats:
         reached = np.isfinite(below)
         credit[here[reached]] = np.nan_to_num(own[here[reached]]) + below[reached]
     return credit
-
-
-def outcome_advantages() -> pl.Expr:
-    """GRPO (arXiv 2402.03300): (reward - mean) / (std + 1e-4), sample std, over the group's scored episodes."""
-    reward = pl.col("reward")  # NULL where not scored: polars leaves NULLs out of mean and std
-    return (reward - reward.mean().over("group_id")) / (reward.std(ddof=1).over("group_id") + STD_EPSILON)
-
-
-def step_advantages(episode: Ints, group: Ints, credit: Floats) -> Floats:
-    """(R - mean) / (std + 1e-4) of each call; NaN without credit. Every episode weighs the same, however many its calls.
-
-    mean is over the group's episodes of the mean over an episode's calls, std likewise, as a sample's: where all calls of
-    an episode have its reward as their credit, this is the advantage of the outcome.
-    """
-    calls = pl.DataFrame({"episode": episode, "group": group, "credit": credit}).with_columns(
-        pl.col("credit").fill_nan(None)
-    )
-    per_episode = calls.drop_nulls("credit").group_by("episode", "group").agg(mean=pl.col("credit").mean())
-    mean = per_episode.group_by("group").agg(mean=pl.col("mean").mean(), episodes=pl.len())
-    apart = (
-        calls.drop_nulls("credit")
-        .join(mean, on="group")
-        .group_by("episode", "group")
-        .agg(square=((pl.col("credit") - pl.col("mean")) ** 2).mean())
-        .group_by("group")
-        .agg(squares=pl.col("square").sum())
-    )
-    known = mean.join(apart, on="group").with_columns(std=(pl.col("squares") / (pl.col("episodes") - 1)).sqrt())
-    told = calls.join(known, on="group", how="left", maintain_order="left")
-    advantage = told.select((pl.col("credit") - pl.col("mean")) / (pl.col("std") + STD_EPSILON)).to_series()
-    return advantage.fill_null(float("nan")).to_numpy().astype(np.float64)
 
 
 def _generations(parent: Ints) -> Ints:

@@ -19,8 +19,9 @@ from lakehouse import store
 from lakehouse.query import Connection, connect
 from lakehouse.records import TrainingSet, digest, dumps, now
 from lakehouse.schema import TABLES
-from lakehouse.selection import credit, filters
+from lakehouse.selection import credit, estimators, filters
 from lakehouse.selection import rows as trees
+from lakehouse.selection.estimators import STEPWISE, Estimator, Overlong
 from lakehouse.selection.filters import Filter, Setting
 from lakehouse.selection.ledger import Ledger, ledger
 from lakehouse.write import Writer
@@ -31,7 +32,7 @@ class Selection(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    objective: Literal["sft", "grpo"]
+    objective: str = Field(pattern=r"^[a-z][a-z0-9_]*$")  # the trainer's name for it
     rubrics: list[Annotated[str, StringConstraints(pattern=r"^[a-z_]+@\d+$")]] = Field(min_length=1)
     filter: str = Field(min_length=1)  # names of filters, such as grpo+dedup+short
     settings: dict[str, Setting] = {}  # of these filters, where not their defaults
@@ -42,13 +43,18 @@ class Selection(BaseModel):
     max_tokens_per_row: int = Field(default=2048, ge=2)  # longer rows are dropped
     credit: Literal["outcome", "steps"] = "outcome"  # whole episodes, or call by call over the call tree
     discount: float = Field(default=1.0, gt=0, le=1)  # of a call's reward per call before it; for steps
+    advantage: Estimator = Field(default_factory=lambda told: "none" if told.get("objective") == "sft" else "grpo")
+    overlong: Overlong | None = None  # what long episodes lose of their reward
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.credit == "outcome" and self.discount != 1:
             raise ValueError("discount is of credit=steps: with credit=outcome every token has its episode's advantage")
-        if self.credit == "steps" and self.objective != "grpo":
-            raise ValueError("credit=steps is for objective=grpo: demonstrations have no advantage")
+        if self.credit == "steps" and self.advantage not in STEPWISE:
+            fit = ", ".join(sorted(STEPWISE))
+            raise ValueError(f"credit=steps is for an advantage of {fit}: {self.advantage} is of whole episodes")
+        if self.overlong and self.advantage == "none":
+            raise ValueError("overlong shapes rewards, and advantage=none has none: demonstrations count alike")
         return self
 
 
@@ -161,8 +167,13 @@ def _made(
     calls = _calls(connection, episodes)
     advantage = None
     if selection.credit == "steps":
-        advantage = credit.by_call(connection, episodes, calls, selection.discount)
+        advantage = credit.by_call(connection, episodes, calls, selection.discount, selection.advantage)
     built = trees.build(calls, max_tokens=selection.max_tokens_per_row, advantage=advantage)
+    cut = np.unique(calls["position"].to_numpy()[built.disposition == "dropped:too_long"])
+    if selection.advantage == "pairs" and len(cut):
+        episodes = estimators.without_broken_pairs(episodes, cut)
+        calls = _calls(connection, episodes)
+        built = trees.build(calls, max_tokens=selection.max_tokens_per_row)
     return _Made(
         episodes,
         _rows(episodes, calls, built),
@@ -176,8 +187,9 @@ def decided(
 ) -> pl.DataFrame:
     """Every episode in question with keep, reason and the advantage of its outcome, in the order rows will have.
 
-    Also position (its row number), run_id, model_name, model_version, group_id, problem_id, problem_edition, problem_kind,
-    source, licences, allowed_uses, rubric, outcome, reward, n_completion_tokens, n_prompt_tokens and duration_s.
+    Also position (its row number), shaped (the reward that counts), run_id, model_name, model_version, group_id, problem_id,
+    problem_edition, problem_kind, source, licences, allowed_uses, rubric, outcome, reward, n_completion_tokens,
+    n_prompt_tokens and duration_s.
     """
     variables = dict(settings) | {
         "run_ids": selection.run_ids or None,
@@ -197,8 +209,9 @@ def decided(
         order by group_id, sample_index, episode_id
         """  # noqa: S608 - a name of our own
     ).pl()
-    advantage = pl.lit(1.0) if selection.objective == "sft" else credit.outcome_advantages()
-    return episodes.with_columns(advantage=advantage).with_row_index("position")
+    shaped = pl.col("reward") + (selection.overlong.punishment() if selection.overlong else 0.0)
+    episodes = episodes.with_columns(shaped=shaped).with_row_index("position")
+    return estimators.estimated(episodes, selection.advantage)
 
 
 def _of_all(episodes: pl.DataFrame, column: str) -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 from lakehouse.label import label
 from lakehouse.query import query
 from lakehouse.records import CallReward, Reward
-from lakehouse.selection.credit import Tree, returns, step_advantages
+from lakehouse.selection.credit import Tree, returns
+from lakehouse.selection.estimators import step_advantages
 from lakehouse.selection.select import Selection, select
 from lakehouse.write import Writer
 from sandboxes.gateway.sessions.lines import Lines
@@ -207,5 +208,5 @@ def test_credit_follows_a_rewritten_history(lake, make):
 def test_a_discount_without_steps_and_steps_of_demonstrations_are_refused():
     with pytest.raises(ValueError, match="discount is of credit=steps"):
         Selection.model_validate(STEPS.model_dump() | {"credit": "outcome", "discount": 0.9})
-    with pytest.raises(ValueError, match="credit=steps is for objective=grpo"):
-        Selection.model_validate(STEPS.model_dump() | {"objective": "sft"})
+    with pytest.raises(ValueError, match=r"credit=steps is for an advantage of .*: none is of whole episodes"):
+        Selection.model_validate(STEPS.model_dump() | {"objective": "sft", "advantage": "none"})
