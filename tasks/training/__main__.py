@@ -24,11 +24,13 @@ try:
     from tasks.training.run import run  # torch takes seconds: a refusal must not wait for it
 
     run(config, rows)
+    status = 0
 except (TrainingError, ValidationError, OSError) as error:
     report(error, first=os.environ.get("RANK", "0") == "0")
-    sys.exit(1)
+    status = 1
 sys.stdout.flush()
 sys.stderr.flush()
-# All is on disk. Seen once in some thirty runs: a rank that had finished aborted on the interpreter's way out ("terminate
+# Nothing is left to write. Seen once in some thirty runs: a rank that had finished aborted on the interpreter's way out ("terminate
 # called without an active exception", a thread of a library destroyed while it ran), and torchrun called the run failed.
-os._exit(0)
+# After a failure a thread may still wait for a rank that is gone.
+os._exit(status)

@@ -23,7 +23,11 @@ class NotFinite(TrainingError):
     """A loss or gradient became NaN or infinite."""
 
 
+class RankLost(TrainingError):
+    """Another rank ended or is silent; every rank that is left says so."""
+
+
 def report(error: Exception, *, first: bool) -> None:
     """One line for people on standard error; only the first rank speaks where all fail alike."""
-    if first:
+    if first or isinstance(error, RankLost):
         sys.stderr.write(f"training stopped: {error}\n")

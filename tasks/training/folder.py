@@ -40,15 +40,24 @@ def partial_of(folder: Path) -> Path:
 
 @contextmanager
 def appearing(folder: Path, facts: dict[str, str]) -> Iterator[Path]:
-    """Gives a temporary sibling to fill; on leaving it is fsynced, marked with `facts` and the weights digest, renamed.
+    """Gives a temporary sibling to fill; on leaving it is finished. A failure removes it, a crash leaves it to the next attempt.
 
-    A crash leaves only the temporary folder, which the next attempt removes. An existing folder is never replaced.
+    An existing folder is never replaced.
     """
     partial = partial_of(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    yield partial
+    try:
+        yield partial
+        finish(partial, folder, facts)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def finish(partial: Path, folder: Path, facts: dict[str, str]) -> None:
+    """Syncs a filled folder to disk, marks it with `facts` and its weights digest, and gives it its name."""
     for file in partial.rglob("*"):
         _sync(file)
     marker = {**facts, "weights_digest": weights_digest(partial)}

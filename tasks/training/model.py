@@ -1,28 +1,21 @@
-"""The policy: a Hugging Face causal language model, sharded with FSDP2, over packed rows."""
+"""The policy: a Hugging Face causal language model over packed rows, whole or with adapters, spread over the ranks."""
 
-from typing import Any
+import shutil
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import AutoModelForCausalLM
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
-from tasks.training import attention, scoring
+from tasks.training import attention, critic, lora, scoring, sharding
 from tasks.training.config import TrainConfig
 from tasks.training.errors import TrainingError
 from tasks.training.ranks import Ranks
 
-GATHERED_BYTES = 1 << 30  # a smaller model stays gathered for a whole step: communication costs more than its memory
-
 
 def load(config: TrainConfig, ranks: Ranks) -> PreTrainedModel:
-    """Loads float32 master weights and shards them: one group per decoder layer and one for the rest.
-
-    On CUDA the forward pass runs in bfloat16 and gradients are reduced in float32; on CPU everything is float32.
-    """
+    """Loads float32 master weights and shards them (see `sharding.spread`)."""
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         config.model, dtype=torch.float32, attn_implementation=attention.NAME, local_files_only=True
     )
@@ -32,28 +25,23 @@ def load(config: TrainConfig, ranks: Ranks) -> PreTrainedModel:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0  # dropout would make the trainer another policy than the engine
+    if config.lora:
+        lora.inject(model, config.lora)
+    if "critic" in config.objective.needs:
+        critic.install(model, config.model)
     if config.activation_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
-    on_gpu = ranks.device.type == "cuda"
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if on_gpu else MixedPrecisionPolicy()
-    mesh = init_device_mesh(ranks.device.type, (ranks.world,))
-    options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy, "reshard_after_forward": not stays_gathered(model)}
-    blocks = set(model._no_split_modules or ())
-    for module in [m for m in model.modules() if type(m).__name__ in blocks]:
-        fully_shard(module, **options)
-    fully_shard(model, **options)
+    if config.compile:
+        _compile(model)
+    sharding.spread(model, ranks)
     return model
 
 
-def stays_gathered(model: nn.Module) -> bool:
-    return sum(p.numel() * p.element_size() for p in model.parameters()) <= GATHERED_BYTES
-
-
-def set_last(model: nn.Module, last: bool) -> None:
-    """Tells FSDP whether the next micro-batch ends the step: only then are a small model's gradients reduced."""
-    if isinstance(model, FSDPModule) and stays_gathered(model):
-        model.set_requires_gradient_sync(last)
-        model.set_reshard_after_backward(last)
+def _compile(model: PreTrainedModel) -> None:
+    if not torch.cuda.is_available() and not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
+        raise TrainingError("compile=true needs a C++ compiler on CPU: install g++, or set compile to false")
+    for block in sharding.blocks(model):
+        block.compile(dynamic=True)
 
 
 def _refuse_recurrence(model: PreTrainedModel) -> None:

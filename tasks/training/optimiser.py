@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from tasks.training.config import TrainConfig
@@ -44,5 +44,15 @@ def update(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 def clip(model: nn.Module, limit: float) -> float:
     """Clips the gradient's 2-norm to `limit` and returns the norm before, over all ranks."""
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
-    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
+    given = [p for p in model.parameters() if p.grad is not None]
+    meshes = {p.device_mesh if isinstance(p, DTensor) else None: [] for p in given}  # a norm is taken over one mesh
+    for p in given:
+        meshes[p.device_mesh if isinstance(p, DTensor) else None].append(p.grad)
+    norms = [_whole(torch.nn.utils.get_total_norm(grads)) for grads in meshes.values()]
+    norm = torch.linalg.vector_norm(torch.stack(norms)) if len(norms) > 1 else norms[0]
+    torch.nn.utils.clip_grads_with_norm_(given, limit, norm)
+    return norm.item()
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,6 +1,7 @@
 """The processes of one run: who am I, on which device, and the few things ranks tell each other."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,29 +12,42 @@ import torch
 import torch.distributed as dist
 
 from tasks.training.config import TrainConfig
-from tasks.training.errors import TrainingError
+from tasks.training.errors import RankLost, TrainingError
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among `world` processes."""
+    """This process among `world` processes, of which `tensor` neighbours hold one copy of the matrices together.
+
+    Such neighbours read the same rows; so rows are dealt to `shards` shares and not to `world` ranks.
+    """
 
     rank: int
     world: int
     device: torch.device
+    tensor: int = 1
 
     @property
     def first(self) -> bool:
         return self.rank == 0
 
+    @property
+    def shards(self) -> int:
+        return self.world // self.tensor
+
+    @property
+    def shard(self) -> int:
+        """Whose rows this rank computes, from 0."""
+        return self.rank // self.tensor
+
     def sum(self, values: dict[str, float]) -> dict[str, float]:
-        """Adds up over ranks; every rank passes the same keys."""
+        """Adds up over shares of rows; every rank passes the same keys."""
         names = sorted(values)
         total = torch.tensor([values[name] for name in names], dtype=torch.float64)
         dist.all_reduce(total)
-        return dict(zip(names, total.tolist(), strict=True))
+        return dict(zip(names, (total / self.tensor).tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
         """The value of every rank, in rank order, on every rank."""
@@ -61,10 +75,15 @@ class Ranks:
 
 @contextmanager
 def joined(config: TrainConfig) -> Iterator[Ranks]:
-    """Joins the other ranks (torchrun's environment, or alone without it) and leaves them on the way out."""
+    """Joins the other ranks (torchrun's environment, or alone without it) and leaves them on the way out.
+
+    Raises RankLost where another rank is gone or does not answer for `timeout_s`.
+    """
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world != config.ranks:
-        raise TrainingError(f"config says ranks={config.ranks}, torchrun started {world}: make --nproc-per-node agree")
+        raise TrainingError(
+            f"config says ranks={config.ranks}, torchrun started {world}: make --nnodes times --nproc-per-node agree"
+        )
     device = _device(config)
     neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // neighbours))
@@ -72,11 +91,27 @@ def joined(config: TrainConfig) -> Iterator[Ranks]:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     alone = None if "WORLD_SIZE" in os.environ else "tcp://127.0.0.1:0"  # a free port that nobody will call
     wait = timedelta(seconds=config.timeout_s)
-    dist.init_process_group(backend, init_method=alone, timeout=wait, rank=rank, world_size=world)
     try:
-        yield Ranks(rank, world, device)
+        dist.init_process_group(backend, init_method=alone, timeout=wait, rank=rank, world_size=world)
+        yield Ranks(rank, world, device, config.tensor_parallel)
+    except RuntimeError as error:
+        if not _of_the_network(error):
+            raise
+        raise RankLost(
+            f"rank {rank}: another of the {world} ranks is gone or did not answer for {config.timeout_s:g} s "
+            f"({str(error).splitlines()[0]}). Look at what that rank wrote; started again, the run goes on from its "
+            "newest checkpoint"
+        ) from error
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _of_the_network(error: RuntimeError) -> bool:
+    """Gloo reports a lost peer as a plain RuntimeError that only names its source file."""
+    return isinstance(error, dist.DistError) or bool(
+        re.search(r"gloo|nccl|Connection (reset|closed)", str(error), re.I)
+    )
 
 
 def _device(config: TrainConfig) -> torch.device:

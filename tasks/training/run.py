@@ -1,7 +1,6 @@
 """The main path of a training run, on every rank: load, look, step, export."""
 
 import math
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -11,21 +10,23 @@ from typing import Any
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
-from tasks.training import agreement, checkpoint, folder, honesty, metrics, optimiser, probe, report
+from tasks.training import agreement, folder, honesty, metrics, optimiser, probe, report
 from tasks.training import model as policy
 from tasks.training.aggregation import Weighing, weighing
-from tasks.training.checkpoint import Position
+from tasks.training.before import look_around
+from tasks.training.checkpoint import Checkpoints, Position
 from tasks.training.config import TrainConfig
 from tasks.training.data import Row
 from tasks.training.diagnosis import diagnose
 from tasks.training.errors import NotFinite, TrainingError
+from tasks.training.export import export
 from tasks.training.identity import identity
 from tasks.training.lock import exclusive
 from tasks.training.metrics import MetricsLog
 from tasks.training.mlflow_run import open_run
 from tasks.training.packing import Minibatch, minibatches
 from tasks.training.ranks import Ranks, joined
-from tasks.training.step import Accumulated, accumulate, look
+from tasks.training.step import Accumulated, accumulate
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Run:
     ranks: Ranks
     model: PreTrainedModel
     optimiser: torch.optim.Optimizer
+    checkpoints: Checkpoints
     position: Position
     log: MetricsLog | None  # on the first rank
 
@@ -74,12 +76,14 @@ def _finished(config: TrainConfig, facts: dict[str, str]) -> bool:
 
 def _prepare(config: TrainConfig, rows: Sequence[Row], ranks: Ranks, facts: dict[str, str]) -> Run:
     honesty.agree_on_rows(rows, config)
+    config = config.model_copy(update={"policy_version": agreement.policy_version(rows, config)})
     model = policy.load(config, ranks)
     adamw = optimiser.adamw(model, config)
-    position = checkpoint.resume(config.work_folder, model, adamw, facts) or Position()
+    checkpoints = Checkpoints(config, facts, ranks)
+    position = checkpoints.resume(model, adamw) or Position()
     log = ranks.only_first(lambda: _open_log(config, facts, position))
     plan = minibatches(rows, config)
-    return Run(config, rows, facts, plan, weighing(rows, config), ranks, model, adamw, position, log)
+    return Run(config, rows, facts, plan, weighing(rows, config), ranks, model, adamw, checkpoints, position, log)
 
 
 def _open_log(config: TrainConfig, facts: dict[str, str], position: Position) -> MetricsLog:
@@ -98,8 +102,10 @@ def _train(job: Run) -> None:
     last: dict[str, Any] = {}
     while position.step < len(job.plan):
         last = _step(job) or last
-        if config.checkpoint_every and position.step % config.checkpoint_every == 0 and position.step < len(job.plan):
-            checkpoint.save(config.work_folder, job.model, job.optimiser, position, job.facts, job.ranks)
+        if job.checkpoints.due(position.step) and position.step < len(job.plan):
+            job.checkpoints.save(job.model, job.optimiser, position)
+    if position.skips and not position.trained:
+        raise NotFinite("every step was skipped, for its loss or gradient is NaN or infinite: nothing was trained")
     ledger = honesty.closed(job.rows, job.plan, position, config)
     summary = {
         "steps": position.step,
@@ -116,29 +122,23 @@ def _train(job: Run) -> None:
         folder.SUMMARY: summary,
         folder.PROBE: probe.compare(position.probes or [], probe.take(job.model, job.rows, job.ranks)),
     }
-    checkpoint.export(config.output, config.model, job.model, reports, job.facts, job.ranks)
-    if job.ranks.first:
-        shutil.rmtree(config.work_folder / "checkpoints", ignore_errors=True)
+    export(config, job.model, reports, job.facts, job.ranks)
+    job.checkpoints.drop()
 
 
 def _look(job: Run) -> None:
-    """Before the first step: the rows, the probes, and where the objective needs them the proximal log-probs."""
+    """Before the first step: the rows, the probes, and what the objective needs to know under the starting weights."""
     config, position = job.config, job.position
     if job.log:
         job.log.look(*metrics.of_rows(job.rows, agreement.policy_version(job.rows, config), policy=_is_policy(config)))
     position.probes = probe.take(job.model, job.rows, job.ranks)
-    if _needs_proximal(job):
-        position.proximal = look(job.model, job.rows, config, job.ranks)
-        _agree(job, position.proximal)
+    position.frozen = look_around(job.model, job.rows, len(job.plan), config, job.ranks)
+    if "proximal" in position.frozen:
+        _agree(job, position.frozen["proximal"])
 
 
 def _is_policy(config: TrainConfig) -> bool:
     return "behaviour" in config.objective.needs
-
-
-def _needs_proximal(job: Run) -> bool:
-    """With a single step the proximal log-probs are the current ones, so looking first would change nothing."""
-    return _is_policy(job.config) and job.config.proximal == "recomputed" and len(job.plan) > 1
 
 
 def _step(job: Run) -> dict[str, Any] | None:
@@ -146,11 +146,8 @@ def _step(job: Run) -> dict[str, Any] | None:
     started = time.monotonic()
     config, position = job.config, job.position
     chosen = job.plan[position.step]
-    proximal = position.proximal
-    if _is_policy(config) and config.proximal == "behaviour":
-        proximal = {i: job.rows[i].logprobs for i in chosen}
     try:
-        found = accumulate(job.model, chosen, job.rows, job.weighing, proximal, config, job.ranks)
+        found = accumulate(job.model, chosen, job.rows, job.weighing, position.frozen, config, job.ranks)
         if position.agreement is None:
             _agree(job, _everyones(found, job.ranks))
         norm = _clipped(job, chosen)
