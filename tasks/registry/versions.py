@@ -18,6 +18,7 @@ from tasks.training.folder import weights_digest
 
 CHAMPION = "champion"
 EXPERIMENT = "lakeloop"
+MODEL = "model"  # folder among a run's artifacts
 MANIFEST = "weights.json"
 TAINTED = "tainted"  # tag: the erasure that removed rows which the version was trained on
 
@@ -85,10 +86,11 @@ class Registry:
                 return known.version
         run = run_id or self._own_run(name, lineage.stage)
         manifest = {"weights_path": str(folder), "weight_digest": digest, "lineage": lineage.model_dump()}
-        self.client.log_dict(run, manifest, MANIFEST)
+        self.client.log_dict(run, manifest, f"{MODEL}/{MANIFEST}")
+        self.client.log_dict(run, _described(folder, run, digest), f"{MODEL}/MLmodel")
         made = self.client.create_model_version(
             name,
-            source=f"runs:/{run}/{MANIFEST}",
+            source=f"runs:/{run}/{MODEL}",
             run_id=run,
             tags={**_tags(lineage), "weights_path": str(folder), "weight_digest": digest, **(extra or {})},
         )
@@ -176,6 +178,29 @@ class Registry:
         run_id = str(self.client.create_run(experiment_id, run_name=f"{name}-{stage}").info.run_id)
         self.client.set_terminated(run_id)
         return run_id
+
+
+def _described(folder: Path, run_id: str, digest: str) -> dict[str, Any]:
+    """MLflow's own description of a model, with its signature: token ids in, logits over the vocabulary out.
+
+    JSON, which is YAML. Made by hand: importing `mlflow.models` costs every flow run a second.
+    """
+    config = folder / "config.json"
+    vocabulary = json.loads(config.read_text()).get("vocab_size", -1) if config.exists() else -1
+    return {
+        "artifact_path": MODEL,
+        "run_id": run_id,
+        "flavors": {"lakeloop": {"weights_path": str(folder), "weight_digest": digest}},
+        "signature": {
+            "inputs": _tensor("input_ids", "int64", [-1, -1]),
+            "outputs": _tensor("logits", "float32", [-1, -1, vocabulary]),
+            "params": None,
+        },
+    }
+
+
+def _tensor(name: str, dtype: str, shape: list[int]) -> str:
+    return json.dumps([{"type": "tensor", "tensor-spec": {"dtype": dtype, "shape": shape}, "name": name}])
 
 
 def _tags(lineage: Lineage) -> dict[str, str]:

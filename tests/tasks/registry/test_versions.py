@@ -3,6 +3,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from mlflow.models import Model
 
 from tasks.registry.versions import Lineage, Registry, RegistryError
 
@@ -42,6 +43,18 @@ def test_a_version_tells_what_made_it(registry, tmp_path):
     assert tags["lake_versions"] == '{"calls": 7, "rewards": 3}'
     assert (tags["licences"], tags["allowed_uses"]) == ('["CC-BY-4.0", "MIT"]', '["training"]')
     assert (tags["training_set"], tags["commit"], tags["stage"]) == ("ts-1", "abc123", "grpo-1")
+
+
+def test_a_version_has_the_signature_of_its_model(registry, tmp_path):
+    folder = weights(tmp_path / "w", 3.0)
+    (folder / "config.json").write_text('{"vocab_size": 2048}')
+    number = registry.register("signed", folder, lineage=Lineage(stage="base"))
+    held = registry.client.get_model_version("signed", str(number))
+    assert held.source == f"runs:/{held.run_id}/model"
+    described = Model.load(registry.client.download_artifacts(held.run_id, "model"))
+    assert described.signature.inputs.to_dict()[0]["name"] == "input_ids"
+    assert described.signature.outputs.inputs[0].shape == (-1, -1, 2048)
+    assert described.flavors["lakeloop"]["weight_digest"] == registry.version("signed", number).weight_digest
 
 
 def test_versions_count_up_and_the_same_weights_are_one_version(registry, tmp_path):
