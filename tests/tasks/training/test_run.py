@@ -1,5 +1,6 @@
 """What a whole run promises, on one rank in this process."""
 
+import dataclasses
 import fcntl
 import json
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lakehouse.records import TrainingRow
 from tasks.training import folder
 from tasks.training.config import TrainConfig
-from tasks.training.errors import Disagreement, NotFinite, TrainingError
+from tasks.training.errors import Disagreement, LedgerGap, NotFinite, TrainingError
 
 Configure = Callable[..., TrainConfig]
 Train = Callable[[TrainConfig], Path]
@@ -49,7 +50,7 @@ def test_sft_lowers_the_loss(
 ) -> None:
     config = configure(objective="sft", epochs=6, schedule="cosine", warmup_steps=2)
     output = train(config)
-    losses = [entry["loss"] for entry in logged(config)]
+    losses = [entry["loss"] for entry in logged(config) if "loss" in entry]
     assert losses[0] == pytest.approx(-mean_of_first_minibatch(config, sampled), rel=1e-4)
     assert losses[-1] < 0.8 * losses[0]
     assert mean_logprob(output, sampled) > mean_logprob(model_folder, sampled) + 0.5
@@ -83,7 +84,10 @@ def test_agreement_with_the_engine_is_reported(configure: Configure, train: Trai
     summary = json.loads((train(config) / folder.SUMMARY).read_text())
     assert summary["agreement"]["tokens"] > 100
     assert summary["agreement"]["max"] < 1e-4
-    assert logged(config)[0]["agreement/mean"] == summary["agreement"]["mean"]
+    assert logged(config)[1]["agreement/mean"] == summary["agreement"]["mean"]
+    by_position = summary["agreement"]["by_position"]
+    assert list(by_position) == ["0-15", "16-63"]
+    assert 0 < max(by_position.values()) <= summary["agreement"]["max"]
 
 
 @pytest.mark.parametrize("proximal", ["recomputed", "behaviour"])
@@ -98,14 +102,69 @@ def test_disagreement_on_on_policy_rows_stops_the_run(
     train(config.model_copy(update={"policy_version": 4}))  # the same rows, one version stale: expected to differ
 
 
-def test_a_loss_that_is_not_finite_names_its_rows(
+def test_a_step_whose_loss_is_not_finite_is_skipped_and_its_rows_are_named(
     configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
 ) -> None:
     broken = [row.model_copy(update={"advantage": 3e38}) if row.row_index == 4 else row for row in sampled]
     config = configure(rows=export(broken))
-    with pytest.raises(NotFinite, match="ep-4#4"):
+    summary = json.loads((train(config) / folder.SUMMARY).read_text())
+    (skipped,) = [entry for entry in logged(config) if "skipped" in entry]
+    assert "ep-4#4" in skipped["skipped"]
+    ledger = summary["ledger"]
+    assert ledger["skipped"] > 0 < ledger["trained"] == summary["tokens_trained"]
+    assert ledger["skipped"] + ledger["trained"] == ledger["rows"] == sum(sum(row.loss_mask) for row in sampled)
+
+
+def test_more_skipped_steps_than_allowed_stop_the_run(
+    configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
+) -> None:
+    broken = [row.model_copy(update={"advantage": 3e38}) if row.row_index == 4 else row for row in sampled]
+    config = configure(rows=export(broken), max_skipped_steps=0)
+    with pytest.raises(NotFinite, match=r"ep-4#4.*max_skipped_steps is 0"):
         train(config)
     assert not config.output.exists()
+
+
+def test_a_run_on_other_tokens_than_the_training_sets_ledger_has_does_not_start(
+    configure: Configure, train: Train, sampled: list[TrainingRow]
+) -> None:
+    tokens = sum(sum(row.loss_mask) for row in sampled)
+    with pytest.raises(LedgerGap, match=rf"holds {tokens} tokens to train.*has {tokens + 1}"):
+        train(configure(trained_tokens=tokens + 1))
+    summary = json.loads((train(configure(trained_tokens=tokens, epochs=2, max_steps=3)) / folder.SUMMARY).read_text())
+    ledger = summary["ledger"]
+    assert ledger["trained"] + ledger["not_reached"] == 2 * tokens
+    assert ledger["not_reached"] > 0
+
+
+def test_a_token_that_was_not_counted_stops_the_export(
+    configure: Configure, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.training import run
+
+    def forgetful(*arguments: object) -> object:
+        found = accumulate(*arguments)
+        return dataclasses.replace(found, sums=found.sums | {"tokens": found.sums["tokens"] - 1})
+
+    accumulate = run.accumulate
+    monkeypatch.setattr(run, "accumulate", forgetful)
+    config = configure()
+    with pytest.raises(LedgerGap, match="has a gap of 2"):
+        train(config)
+    assert not config.output.exists()
+
+
+def test_a_step_reports_histograms_rewards_by_kind_and_groups(configure: Configure, train: Train) -> None:
+    config = configure()
+    train(config)
+    look, _, *steps = logged(config)
+    assert (look["rows"], look["groups"], look["groups_without_signal"]) == (10, 1, 0)
+    for entry in steps:
+        assert sum(entry["histogram/log_ratio"]) == sum(entry["histogram/kl"]) == entry["tokens_trained"]
+        assert 0 <= entry["reward/search"] <= 1
+    (group,) = json.loads((config.work_folder / "groups.json").read_text())
+    assert (group["group"], group["rows"], group["reward"]) == ("gr-1", 10, 0.5)
+    assert (group["advantage_low"], group["advantage_high"]) == (-1, 1)
 
 
 def test_the_output_is_a_whole_model_folder(configure: Configure, train: Train, model_folder: Path) -> None:

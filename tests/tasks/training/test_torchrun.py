@@ -64,7 +64,7 @@ def test_two_ranks_killed_and_resumed_reach_the_weights_of_one_undisturbed_rank(
     logs = [
         [json.loads(line) for line in (c.work_folder / "metrics.jsonl").read_text().splitlines()] for c in (alone, two)
     ]
-    assert [entry["step"] for entry in logs[1]] == list(range(len(logs[0])))
+    assert [entry["step"] for entry in logs[1]] == [entry["step"] for entry in logs[0]]
     for expected, found in zip(*logs, strict=True):
         for name in expected.keys() - {"at", "tokens_per_second"}:
             assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
