@@ -115,12 +115,18 @@ def measure(*, quick: bool) -> dict[str, Any]:
                 "early": _mean([fmean(curve[: steps // 4]) for curve in curves]),
                 "late": _mean([fmean(curve[-steps // 10 :]) for curve in curves]),
                 "steps_to_90": _mean([_reached(curve) for curve in curves]),
-                "curve": [round(fmean(points), 3) for points in zip(*curves, strict=True)][:: max(1, steps // 40)],
+                "curve": [round(fmean(points), 3) for points in zip(*curves, strict=True)][:: _every(steps)],
+                "every": _every(steps),
             }
             say(
                 f"asynchrony: {name}, {staleness} steps old: early {told['early']['mean']}, late {told['late']['mean']}"
             )
     return found
+
+
+def _every(steps: int) -> int:
+    """Of a curve about 40 points are told."""
+    return max(1, steps // 40)
 
 
 def _reached(curve: Sequence[float]) -> float:

@@ -19,7 +19,7 @@ from tasks.stack import Settings
 
 SEEDS = (0, 1, 2)
 WARM = "sft"  # the warm start alone: what every other objective starts from
-OBJECTIVES = ("grpo",)
+OBJECTIVES = ("grpo", "gspo", "cispo", "rloo")
 EASY = 0.35  # as the quickstart
 FULL: dict[str, Any] = {"demonstrations": 120, "problems": 60, "samples": 5, "held_out": 64, "evaluate_samples": 2}
 QUICK: dict[str, Any] = {"demonstrations": 24, "problems": 8, "samples": 4, "held_out": 8, "evaluate_samples": 1}
