@@ -7,14 +7,16 @@ from uuid import uuid4
 from prefect import flow
 from pydantic import BaseModel, Field
 
+from lakehouse.selection.estimators import Estimator, Overlong
 from lakehouse.selection.select import Selection
 from tasks.label import current_rubrics
+from tasks.serving import models
 from tasks.stack.settings import Settings
-from tasks.train import choose_rows, fit, starting_point, tell_mlflow
+from tasks.train import choose_rows, fit, starting_point, tell_mlflow, version_folder
 from tasks.training.config import TrainConfig
-from tasks.training.objectives import ObjectiveName
+from tasks.training.objectives import OBJECTIVES, ObjectiveName, Proximal
 from tasks.training.outbox import left_over
-from tasks.training.recipes import RECIPES
+from tasks.training.recipes import recipe
 
 
 class Trained(BaseModel):
@@ -32,12 +34,21 @@ class Trained(BaseModel):
 @flow(name="train", flow_run_name="train-{objective}", log_prints=True)
 async def train(
     objective: ObjectiveName = "grpo",
+    objective_options: dict[str, bool | int | float | str] | None = None,
     run_ids: list[str] | None = None,
     rubrics: list[str] | None = None,
     filter: str | None = None,
     filter_settings: dict[str, bool | int | float | str] | None = None,
     credit: Literal["outcome", "steps"] = "outcome",
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    advantage: Estimator | None = None,
+    overlong: dict[str, int | float] | None = None,
+    proximal: Proximal | None = None,
+    correction: dict[str, int | float | str] | None = None,
+    kl: dict[str, float | str] | None = None,
+    reference: int | None = None,
+    teacher: str | None = None,
+    entropy_bonus: Annotated[float, Field(ge=0)] = 0.0,
     parent: int | None = None,
     max_staleness: Annotated[int, Field(ge=0)] = 1,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
@@ -50,7 +61,8 @@ async def train(
     """Select rows, write the training set, run the trainer. The weights are not yet registered: that is `release`.
 
     Args:
-        objective: sft learns from demonstrations, grpo from groups of samples.
+        objective: sft learns from demonstrations, the others from what the policy sampled: docs/objectives.md.
+        objective_options: Where not the recipe's, such as {"clip_high": 0.3}.
         run_ids: Runs to select from, of the served model. Default: all.
         rubrics: Rubrics with their versions. Default: the current one of every kind of problem.
         filter: Filters by name, one after another, such as grpo+dedup+short; `lakeloop filters` lists them. Default: the
@@ -59,6 +71,16 @@ async def train(
         credit: outcome gives all tokens of an episode its advantage; steps goes call by call over the call tree, with the
             rewards that rubrics gave to calls.
         discount: For steps: what is left of a call's reward for the call before it.
+        advantage: How rewards become advantages: docs/selection.md. Default: the objective's own.
+        overlong: What long episodes lose of their reward, such as {"limit": 512, "buffer": 128}. Default: nothing.
+        proximal: What the ratio is taken to: the policy recomputed, the one that sampled (behaviour), or in between
+            (approximated). Default: the recipe's.
+        correction: Off-policy correction by name with its options, such as {"name": "icepop", "high": 4}; {"name": "none"}
+            for none. Default: truncated weights wherever the proximal policy is not the one that sampled.
+        kl: Penalty on the distance to a reference, such as {"coefficient": 0.01, "estimator": "k3"}.
+        reference: Version that kl and dpo measure from. Default: for dpo the parent, for kl it must be named.
+        teacher: For distill: the folder or name of the model to learn from, with the same tokenizer.
+        entropy_bonus: Reward per nat of entropy at a trained token.
         parent: Version to start from. Default: the promoted one.
         max_staleness: How many versions an episode may be behind the parent.
         learning_rate: Default: the recipe's.
@@ -69,25 +91,20 @@ async def train(
         deadline_s: Seconds the trainer may take.
     """
     settings = Settings()
+    compared = advantage or OBJECTIVES[objective].estimators[0]
     start, model = starting_point(parent)
-    selected = await choose_rows(
-        Selection(
-            objective=objective,
-            rubrics=rubrics or current_rubrics(),
-            filter=filter or objective,
-            settings=filter_settings or {},
-            credit=credit,
-            discount=discount,
-            run_ids=run_ids or [],
-            model_name=settings.model_name,
-            policy_version=start,
-            max_staleness=max_staleness,
-        )
-    )
     work = settings.home.runs / f"{objective}-{uuid4().hex[:12]}"
-    asked = {"learning_rate": learning_rate, "epochs": epochs, "minibatch": minibatch}
+    asked = {
+        "learning_rate": learning_rate,
+        "epochs": epochs,
+        "minibatch": minibatch,
+        "proximal": proximal,
+        "kl": kl,
+        "reference": None if reference is None else version_folder(reference),
+        "teacher": teacher and models.resolve(teacher, settings.home),
+    }
     config = TrainConfig.model_validate(
-        RECIPES[objective]
+        recipe(objective, objective_options or {}, correction)
         | {name: value for name, value in asked.items() if value is not None}
         | {
             "model": model,
@@ -95,10 +112,28 @@ async def train(
             "output": work / "model",
             "work": work / "work",
             "policy_version": start,
+            "entropy_bonus": entropy_bonus,
+            "advantage": compared,
             "ranks": ranks,
             "seed": seed,
             "mlflow": {"tracking_uri": settings.mlflow_url, "experiment": "lakeloop", "run_name": work.name},
         }
+    )
+    selected = await choose_rows(
+        Selection(
+            objective=objective,
+            rubrics=rubrics or current_rubrics(),
+            filter=filter or OBJECTIVES[objective].filter,
+            settings=filter_settings or {},
+            credit=credit,
+            discount=discount,
+            advantage=compared,
+            overlong=Overlong.model_validate(overlong) if overlong else None,
+            run_ids=run_ids or [],
+            model_name=settings.model_name,
+            policy_version=start,
+            max_staleness=max_staleness,
+        )
     )
     fitted = await fit(selected.training_set_id, config, deadline_s)
     for one in fitted.diagnosis:

@@ -17,7 +17,7 @@ from prefect.runtime import flow_run
 from lakehouse import store
 from lakehouse.export import export_rows, rollout_temperature, training_set
 from lakehouse.governance.erase import refuse_tainted
-from lakehouse.selection.select import Selected, Selection, select
+from lakehouse.selection.select import Selected, Selection, estimator_of, select
 from tasks.progress import Progress
 from tasks.registry.versions import Registry, RegistryError
 from tasks.stack.settings import Settings
@@ -55,6 +55,12 @@ def starting_point(parent: int | None) -> tuple[int, Path]:
     return version, registry.intact(settings.model_name, version)
 
 
+def version_folder(version: int) -> Path:
+    """The weights of a registered version of the served model, checked by digest."""
+    settings = Settings()
+    return Registry(settings.mlflow_url).intact(settings.model_name, version)
+
+
 @task(cache_policy=NO_CACHE)
 async def choose_rows(selection: Selection) -> Selected:
     """Write the training set, and a table that says what became of every sampled token."""
@@ -72,11 +78,9 @@ async def choose_rows(selection: Selection) -> Selected:
 @task(cache_policy=NO_CACHE)
 async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> Fitted:
     """Export the rows and run the trainer to its end. TrainingFailed with its last lines, or after `deadline_s`."""
+    told = await asyncio.to_thread(_origin, training_set_id, config)
+    config = TrainConfig.model_validate(config.model_dump() | told)
     await asyncio.to_thread(export_rows, None, training_set_id, config.rows)
-    temperature = await asyncio.to_thread(rollout_temperature, None, training_set_id)
-    config = config.model_copy(
-        update={"temperature": temperature, **await asyncio.to_thread(_origin, training_set_id, config)}
-    )
     config_file = config.work_folder / "config.json"
     config_file.parent.mkdir(parents=True, exist_ok=True)
     config_file.write_text(config.model_dump_json(indent=2))
@@ -93,7 +97,7 @@ async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> F
         ) from None
     finally:
         await _end(process)
-        await _report(config)
+    await _report(config)
     if process.returncode != 0:
         raise TrainingFailed(f"the trainer ended with status {process.returncode}; its last lines:\n" + "\n".join(last))
     return _fitted(config)
@@ -106,10 +110,27 @@ def tell_mlflow(work: Path) -> str:
     return outbox.run_id(work) or ""
 
 
+def _temperature(training_set_id: str, config: TrainConfig) -> float:
+    """At which the rows were sampled; 1 where the objective compares nothing with the sampler's log-probs."""
+    if "behaviour" not in config.objective.needs:
+        return 1.0
+    found = rollout_temperature(None, training_set_id)
+    if found == 0:
+        raise TrainingFailed(
+            f"training set {training_set_id} was sampled at temperature 0: its samples of a problem are all alike, and "
+            f"{config.objective.name} has nothing to compare. Collect at a temperature above 0"
+        )
+    return found
+
+
 def _origin(training_set_id: str, config: TrainConfig) -> dict[str, object]:
-    """Where the rows are from, for the trainer's ledger and for MLflow: the training set and every table that it read."""
+    """What the trainer is told of its rows: their advantages and temperature, and for ledger and MLflow where they are from."""
     known = training_set(None, training_set_id)
-    origin: dict[str, object] = {"trained_tokens": known.n_trained_tokens}
+    origin: dict[str, object] = {
+        "trained_tokens": known.n_trained_tokens,
+        "advantage": estimator_of(known),
+        "temperature": _temperature(training_set_id, config),
+    }
     if config.mlflow is None:
         return origin
     lake = store.location(None)

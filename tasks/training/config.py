@@ -7,7 +7,15 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tasks.training.combinations import refuse_senseless
-from tasks.training.objectives import AnyCorrection, AnyObjective, Estimator, Kl, Options, default_correction
+from tasks.training.objectives import (
+    AnyCorrection,
+    AnyObjective,
+    Estimator,
+    Kl,
+    Options,
+    Proximal,
+    default_correction,
+)
 
 
 class Dataset(Options):
@@ -79,7 +87,7 @@ class TrainConfig(Options):
     advantage: Estimator | None = Field(
         default=None, description="How the training set's advantages were made; null: they are taken on trust."
     )
-    proximal: Literal["recomputed", "behaviour", "approximated"] = Field(
+    proximal: Proximal = Field(
         default="recomputed",
         description="The ratio's denominator: the trainer's log-probs before the first step, the engine's, or between the two.",
     )

@@ -12,6 +12,7 @@ Aggregation = Literal["token", "sequence", "sum", "pair"]
 Need = Literal["behaviour", "reference", "teacher", "critic", "pairs"]
 Level = Literal["token", "sequence", "geometric"]
 Estimate = Literal["k1", "k2", "k3"]
+Proximal = Literal["recomputed", "behaviour", "approximated"]
 
 
 class Options(BaseModel):
