@@ -150,6 +150,13 @@ def pinned_selection(known: TrainingSet) -> tuple[Selection, list[Filter], dict[
     return Selection.model_validate(whole["asked"]), steps, whole["settings"]
 
 
+def estimator_of(known: TrainingSet) -> Estimator:
+    """How a set's advantages were made; an earlier release knew two ways."""
+    if known.selection is None:
+        return "none" if known.objective == "sft" else "grpo"
+    return Selection.model_validate(json.loads(known.selection)["asked"]).advantage
+
+
 @dataclass(frozen=True)
 class _Made:
     """A selection's outcome. `episodes` as `decided` gives them, `rows` without their set's name."""
