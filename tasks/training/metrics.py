@@ -50,7 +50,9 @@ def of_step(sums: Mapping[str, float], chosen: Sequence[Row], version: int) -> d
         if f"{sign}_tokens" in sums:
             found[f"advantage/{sign}_share"] = sums[f"{sign}_tokens"] / tokens
             found[f"advantage/{sign}_mean"] = sums[f"{sign}_advantage"] / max(1.0, sums[f"{sign}_tokens"])
-    found["advantage/zero_share"] = sum(int((row.advantages == 0).sum()) for row in chosen) / tokens
+    # The smaller of two: a recipe may scale negative advantages to 0, and a critic makes advantages of what is 0 in the rows.
+    given = sum(int((row.advantages == 0).sum()) for row in chosen) / tokens
+    found["advantage/zero_share"] = min(given, 1 - (sums["positive_tokens"] + sums["negative_tokens"]) / tokens)
     found["staleness"] = fmean(version - row.version for row in chosen)
     found |= rewards(chosen)
     return found | histograms.gathered(sums)

@@ -148,7 +148,7 @@ def _step(job: Run) -> dict[str, Any] | None:
     chosen = job.plan[position.step]
     try:
         found = accumulate(job.model, chosen, job.rows, job.weighing, position.frozen, config, job.ranks)
-        if position.agreement is None:
+        if position.agreement is None and not position.trained:
             _agree(job, _everyones(found, job.ranks))
         norm = _clipped(job, chosen)
     except NotFinite as error:
@@ -202,7 +202,7 @@ def _everyones(found: Accumulated, ranks: Ranks) -> agreement.ByRow:
 
 def _agree(job: Run, trainer: agreement.ByRow) -> None:
     """Before the first update: the engine's log-probs against ours on the same tokens."""
-    if not _is_policy(job.config) or job.position.trained:
+    if not _is_policy(job.config):
         return
     job.position.agreement = agreement.measure(trainer, job.rows, job.config)
     if job.log and job.position.agreement:
