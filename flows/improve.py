@@ -66,6 +66,7 @@ async def improve(
     evaluate_problems: dict[str, int] | None = None,
     evaluate_samples: Annotated[int, Field(ge=1)] = 1,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
+    lora: Annotated[int, Field(ge=1)] | None = None,
     max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
     seed: int = 0,
 ) -> list[Round]:
@@ -84,6 +85,7 @@ async def improve(
         evaluate_problems: Held-out problems after each round. Default: 64 search, 24 swe; {} for none.
         evaluate_samples: Episodes per held-out problem.
         learning_rate: Default: the recipe's.
+        lora: Train adapters of this rank and merge them. Default: all weights.
         max_hack_rate: A version beyond this share of episodes with a reward hack is not promoted, or taken back, and the
             run ends.
         seed: Draws the problems; each round draws anew.
@@ -112,6 +114,7 @@ async def improve(
                     run_ids=[collected.run_id],
                     rubrics=rubrics,
                     learning_rate=learning_rate,
+                    lora=lora,
                     seed=seed + number,
                 )
         except NothingTrainable as nothing:

@@ -54,6 +54,7 @@ async def train(
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
     epochs: Annotated[int, Field(ge=1)] | None = None,
     minibatch: Annotated[int, Field(ge=1)] | None = None,
+    lora: Annotated[int, Field(ge=1)] | None = None,
     ranks: Annotated[int, Field(ge=1)] = 2,
     seed: int = 0,
     deadline_s: Annotated[float, Field(gt=0)] = 3600,
@@ -86,6 +87,7 @@ async def train(
         learning_rate: Default: the recipe's.
         epochs: Passes over the rows. Default: the recipe's.
         minibatch: Rows per optimiser step. Default: the recipe's.
+        lora: Train adapters of this rank, and merge them into the weights at the end. Default: all weights.
         ranks: Processes under torchrun.
         seed: Order of the rows.
         deadline_s: Seconds the trainer may take.
@@ -114,6 +116,7 @@ async def train(
             "policy_version": start,
             "entropy_bonus": entropy_bonus,
             "advantage": compared,
+            "lora": None if lora is None else {"rank": lora, "alpha": 2 * lora},
             "ranks": ranks,
             "seed": seed,
             "mlflow": {"tracking_uri": settings.mlflow_url, "experiment": "lakeloop", "run_name": work.name},
