@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
@@ -174,7 +175,7 @@ def _described(position: Position) -> str:
 def _failure(pending: Future[None]) -> str | None:
     try:
         pending.result()
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         return str(error)
     except CheckpointException as error:
         first = next(iter(error.failures.values()))[0]

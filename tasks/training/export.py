@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers.modeling_utils import PreTrainedModel
@@ -58,7 +59,7 @@ def _write(
                 (partial / name).write_text(json.dumps(report, indent=1))
             if config.lora:
                 lora.check(partial, reports[folder.PROBE], exact=exact)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise TrainingError(
             f"the model could not be written to {config.output}: {error}. Nothing half-written is left there; make room "
             "and start again, the run goes on from its newest checkpoint"

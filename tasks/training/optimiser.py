@@ -4,7 +4,9 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from tasks.training.config import TrainConfig
 
@@ -44,13 +46,15 @@ def update(optimiser: torch.optim.Optimizer, rate: float) -> None:
 
 def clip(model: nn.Module, limit: float) -> float:
     """Clips the gradient's 2-norm to `limit` and returns the norm before, over all ranks."""
-    given = [p for p in model.parameters() if p.grad is not None]
-    meshes = {p.device_mesh if isinstance(p, DTensor) else None: [] for p in given}  # a norm is taken over one mesh
-    for p in given:
-        meshes[p.device_mesh if isinstance(p, DTensor) else None].append(p.grad)
-    norms = [_whole(torch.nn.utils.get_total_norm(grads)) for grads in meshes.values()]
+    by_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = {}  # one call of PyTorch's functions takes one mesh
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+            by_mesh.setdefault(mesh, []).append(parameter)
+    norms = [_whole(get_total_norm([p.grad for p in given if p.grad is not None])) for given in by_mesh.values()]
     norm = torch.linalg.vector_norm(torch.stack(norms)) if len(norms) > 1 else norms[0]
-    torch.nn.utils.clip_grads_with_norm_(given, limit, norm)
+    for given in by_mesh.values():
+        clip_grads_with_norm_(given, limit, norm)
     return norm.item()
 
 

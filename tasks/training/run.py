@@ -104,6 +104,7 @@ def _train(job: Run) -> None:
         last = _step(job) or last
         if job.checkpoints.due(position.step) and position.step < len(job.plan):
             job.checkpoints.save(job.model, job.optimiser, position)
+    job.checkpoints.settle()
     if position.skips and not position.trained:
         raise NotFinite("every step was skipped, for its loss or gradient is NaN or infinite: nothing was trained")
     ledger = honesty.closed(job.rows, job.plan, position, config)
