@@ -43,8 +43,7 @@ def stack() -> Iterator[Settings]:
         home = Path(os.environ.get("LAKELOOP_HOME", folder)).resolve()
         home.mkdir(parents=True, exist_ok=True)
         os.environ["LAKELOOP_HOME"] = str(home)
-        ports = {name: free_port() for name in ("prefect_port", "mlflow_port", "engine_port", "gateway_port")}
-        settings = Settings() if (home / "stack.json").exists() else Settings(model="tiny", **ports)
+        settings = Settings() if (home / "stack.json").exists() else _own()
         os.environ.update(settings.environment())
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -53,6 +52,11 @@ def stack() -> Iterator[Settings]:
             yield settings
         finally:
             down(settings)
+
+
+def _own() -> Settings:
+    prefect, mlflow, engine, gateway = (free_port() for _ in range(4))
+    return Settings(model="tiny", prefect_port=prefect, mlflow_port=mlflow, engine_port=engine, gateway_port=gateway)
 
 
 def summary(seeds: Mapping[int, Mapping[str, Mapping[str, list[float]]]]) -> dict[str, Any]:

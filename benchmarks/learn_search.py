@@ -16,13 +16,14 @@ from lakehouse import connect
 from tasks.release import promote, serve
 from tasks.serving import models
 from tasks.stack import Settings
+from tasks.training.objectives import ObjectiveName
 
 SEEDS = (0, 1, 2)
 WARM = "sft"  # the warm start alone: what every other objective starts from
-OBJECTIVES = ("grpo", "gspo", "cispo", "rloo")
+OBJECTIVES: tuple[ObjectiveName, ...] = ("grpo", "gspo", "cispo", "rloo")
 EASY = 0.35  # as the quickstart
 FULL: dict[str, Any] = {"demonstrations": 120, "problems": 60, "samples": 5, "held_out": 64, "evaluate_samples": 2}
-QUICK: dict[str, Any] = {"demonstrations": 24, "problems": 8, "samples": 4, "held_out": 8, "evaluate_samples": 1}
+QUICK: dict[str, Any] = {"demonstrations": 120, "problems": 16, "samples": 5, "held_out": 16, "evaluate_samples": 1}
 
 Outcomes = dict[str, list[float]]  # held-out problem -> outcome of each of its episodes
 
@@ -63,17 +64,15 @@ class Kept:
 
 async def one_seed(seed: int, base: int, sizes: dict[str, Any], kept: Kept) -> None:
     """Warm start, rollouts, and each objective from there; what is kept is not done again."""
-
-    easy = {"max_difficulty": EASY}
     warm = kept.get(seed, "warm")
     if warm is None:
         say(f"seed {seed}: warm start on {sizes['demonstrations']} demonstrations")
         serve(base)
         promote(base)
         shown = await collect(
-            **easy,
             problems={"search": sizes["demonstrations"]},
             samples=1,
+            max_difficulty=EASY,
             agent="expert",
             purpose="demonstration",
             seed=seed,
@@ -88,7 +87,7 @@ async def one_seed(seed: int, base: int, sizes: dict[str, Any], kept: Kept) -> N
     if rollouts is None:
         say(f"seed {seed}: {sizes['problems']} problems, {sizes['samples']} samples each")
         collected = await collect(
-            **easy, problems={"search": sizes["problems"]}, samples=sizes["samples"], seed=100 + seed, purpose="train"
+            problems={"search": sizes["problems"]}, samples=sizes["samples"], max_difficulty=EASY, seed=100 + seed
         )
         label(run_ids=[collected.run_id])
         rollouts = collected.run_id
@@ -102,7 +101,6 @@ async def one_seed(seed: int, base: int, sizes: dict[str, Any], kept: Kept) -> N
 
 async def held_out(stage: str, sizes: dict[str, Any]) -> Outcomes:
     """Evaluate what is served. The same problems for every stage and seed."""
-
     done = await evaluate(
         stage=stage, problems={"search": sizes["held_out"]}, samples=sizes["evaluate_samples"], max_difficulty=EASY
     )

@@ -62,7 +62,7 @@ def export_rows(lake: str | None, training_set_id: str, path: Path) -> Path:
             "rows": known.n_rows,
             "vocabularies": {name: found for (name,) in models if (found := _vocabulary(name)) is not None},
         }
-        rows = connection.execute(
+        rows = connection.sql(
             "select * from training_rows where training_set_id = $1 order by row_index", [training_set_id]
         ).to_arrow_reader(AT_ONCE)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -135,7 +135,7 @@ def _origin(training_set_id: str, config: TrainConfig) -> dict[str, object]:
         return origin
     lake = store.location(None)
     pinned = known.pinned_versions | {"training_rows": store.versions(lake)["training_rows"]}
-    sources = {
+    sources: dict[str, dict[str, str | int]] = {
         name: {"path": store.uri(lake, name), "delta_table_version": version} for name, version in pinned.items()
     }
     rows = Dataset(

@@ -190,7 +190,7 @@ def test_a_real_server_gets_all_of_a_run_though_it_is_stopped_and_started_meanwh
     (port,) = free_ports(1)
     place = tmp_path / "mlflow"
     place.mkdir()
-    config = configure(epochs=2, mlflow=described(f"http://127.0.0.1:{port}"))
+    config = configure(epochs=2, learning_rate=3e-4, mlflow=described(f"http://127.0.0.1:{port}"))
     process = start(place, port)
     try:
         write = MetricsLog.write
@@ -225,7 +225,7 @@ def told(config: TrainConfig) -> None:
     client = MlflowClient(config.mlflow.tracking_uri)
     run = client.get_run(outbox.run_id(config.work_folder))
     assert run.info.status == "FINISHED"
-    assert run.data.params["config.learning_rate"] == "0.01"
+    assert run.data.params["config.learning_rate"] == "0.0003"
     assert run.data.tags["prefect.flow_run_id"] == "f-1"
     assert run.data.tags["diagnosis"] == report.HEALTHY
     entries = [json.loads(line) for line in (config.work_folder / "metrics.jsonl").read_text().splitlines()]
@@ -240,7 +240,7 @@ def told(config: TrainConfig) -> None:
     pictures = {one.path for one in client.list_artifacts(run.info.run_id, "figures")}
     assert pictures == {f"figures/{name}.png" for name in ("loss", "reward", "kl", "ratio", "agreement")}
     kept = Path(client.download_artifacts(run.info.run_id, "config.json"))
-    assert json.loads(kept.read_text())["learning_rate"] == 0.01
+    assert json.loads(kept.read_text())["learning_rate"] == 3e-4
     assert Path(client.download_artifacts(run.info.run_id, "figures/ratio.png")).read_bytes()[:4] == b"\x89PNG"
 
 
