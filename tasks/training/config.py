@@ -120,6 +120,7 @@ class TrainConfig(Options):
     tensor_parallel: int = Field(
         default=1, ge=1, description="Ranks that hold one copy of the matrices together; divides ranks."
     )
+    context_parallel: int = Field(default=1, ge=1, description="Ranks that share one sequence: 1, more is refused.")
     activation_checkpointing: bool = False
     compile: bool = Field(default=False, description="Compile each decoder layer with torch.compile; needs a compiler.")
     lora: LoraOptions | None = Field(default=None, description="Train adapters; the output is the merged model.")
@@ -141,6 +142,11 @@ class TrainConfig(Options):
         refuse_senseless(self)
         if self.output.resolve() == self.model.resolve():
             raise ValueError("output is the model folder: a registered version is immutable, name another folder")
+        if self.context_parallel > 1:
+            raise ValueError(
+                "context_parallel is not done: PyTorch's ring attention knows one causal sequence, and packed rows are a "
+                "tree. For longer rows set activation_checkpointing, or tensor_parallel"
+            )
         if self.ranks % self.tensor_parallel:
             raise ValueError(f"tensor_parallel={self.tensor_parallel} does not divide ranks={self.ranks}")
         if self.lora and self.tensor_parallel > 1:
