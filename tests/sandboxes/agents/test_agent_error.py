@@ -36,19 +36,23 @@ class Buggy:
         return Ending(Status.OK)
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("a typo"), ValueError("bad JSON"), AssertionError(), RecursionError(), ZeroDivisionError()]
-)
-async def test_an_exception_in_an_agents_code_is_agent_error_and_its_reward_is_null(monkeypatch, error):
-    monkeypatch.setitem(AGENTS, "buggy", Buggy(error))
-    result = await play("buggy", build(n=3)[0], NoBackend())
-    assert result.episode.status == Status.AGENT_ERROR
-    assert type(error).__name__ in result.episode.error
-    assert result.actions and result.evidence == []
-    assert rewards("search", [result]) == [None]
+ERRORS = (KeyError("a typo"), ValueError("bad JSON"), AssertionError(), RecursionError(), ZeroDivisionError())
 
 
-async def test_the_same_agent_without_the_bug_is_paid(monkeypatch):
-    monkeypatch.setitem(AGENTS, "buggy", Buggy(None))
-    result = await play("buggy", build(n=3)[0], NoBackend())
-    assert rewards("search", [result]) == [1.0]
+@pytest.fixture(scope="module")
+def problems():
+    return build(n=6)
+
+
+async def test_an_exception_in_an_agents_code_is_agent_error_and_its_reward_is_null(monkeypatch, problems):
+    results = []
+    for error, problem in zip((*ERRORS, None), problems, strict=True):
+        monkeypatch.setitem(AGENTS, "buggy", Buggy(error))
+        results.append(await play("buggy", problem, NoBackend()))
+    *failed, fine = results
+    for result, error in zip(failed, ERRORS, strict=True):
+        assert result.episode.status == Status.AGENT_ERROR
+        assert type(error).__name__ in result.episode.error
+        assert result.actions and result.evidence == []
+    assert fine.episode.status == Status.OK
+    assert rewards("search", results) == [None] * len(ERRORS) + [1.0]  # the same agent without a bug is paid
