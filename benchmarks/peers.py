@@ -1,5 +1,6 @@
 """Environments of the programs we are measured against, each apart: their pins agree with nobody's."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,10 @@ def environment(name: str, packages: Sequence[str]) -> Path:
     uv = shutil.which("uv") or shutil.which("uv", path=ROOT / ".venv-tools" / "bin")
     if uv:
         installer = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
+        for folder_of_wheels in os.environ.get("PIP_FIND_LINKS", "").split():  # pip knows the variable, uv does not
+            installer += ["--find-links", folder_of_wheels]
+        if index := os.environ.get("TORCH_INDEX"):
+            installer += ["--extra-index-url", index, "--index-strategy", "unsafe-best-match"]
     _run([*installer, *packages])
     done.write_text(wanted)
     return python

@@ -25,8 +25,21 @@ def load(config: TrainConfig) -> Rows:
     chunks, notes = mapped(config.rows, needed)
     _refuse_foreign(chunks, json.loads(notes[EXPORT]) if EXPORT in notes else {}, config)
     rows = _in_order(chunks)
-    trained = _checked(rows, config)
-    return rows.only(trained)
+    trained = rows.only(_checked(rows, config))
+    if "pairs" in config.objective.needs:
+        _refuse_unpaired(trained, config)
+    return trained
+
+
+def _refuse_unpaired(rows: Rows, config: TrainConfig) -> None:
+    sides: dict[str, set[float]] = {}
+    for row in rows:
+        sides.setdefault(row.group, set()).update(np.sign(row.advantages).tolist())
+    if wrong := [group for group, signs in sides.items() if signs != {1.0, -1.0}]:
+        raise RowsRefused(
+            f"{len(wrong)} of {len(sides)} groups are no pair ({', '.join(wrong[:5])}): {config.objective.name} needs of each "
+            "group a best and a worst episode, with the advantages 1 and -1. Select with advantage=pairs"
+        )
 
 
 def _in_order(chunks: Sequence[Chunk]) -> Rows:

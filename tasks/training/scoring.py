@@ -67,7 +67,7 @@ def install(model: nn.Module) -> None:
 def _plain(model: nn.Module) -> bool:
     """Whether the source says that logits are the head's output, uncapped and unscaled, and the head is a matrix."""
     source = inspect.getsource(type(model).forward)
-    return len(re.findall(r"^\s*logits\s*=", source, re.MULTILINE)) == 1 and type(_head(model)) is nn.Linear
+    return len(re.findall(r"^\s*logits = ", source, re.MULTILINE)) == 1 and type(_head(model)) is nn.Linear
 
 
 def _head(model: Any) -> nn.Module | None:

@@ -103,7 +103,9 @@ def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
     return [one.full_tensor() if isinstance(one, DTensor) else one for one in found]
 
 
-def loss(logprobs: torch.Tensor, entropy: torch.Tensor, behaviour: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
+def loss(
+    logprobs: torch.Tensor, entropy: torch.Tensor, behaviour: torch.Tensor, advantages: torch.Tensor
+) -> torch.Tensor:
     """Not linear in the log-probs, and each term with its own row's behaviour and advantage."""
     ratio = (logprobs - 0.1 * behaviour).exp()
     return (ratio * advantages).sum() + 0.3 * entropy.sum()
@@ -130,6 +132,7 @@ def test_shared_prefixes_change_no_logprob_no_loss_and_no_gradient(
     model = policy.load(
         config.model_copy(update={"model": tmp_path / "model", "activation_checkpointing": checkpointing}), ranks
     )
+    assert getattr(model, "scores_in_pieces", False) == (name != "scaled logits")
     batch = batch_of(list(range(len(family))), family, ranks.device, shared=2)
     assert batch.unique_tokens < 0.6 * batch.tokens
     assert len(batch.scored) < len(batch.targets)
