@@ -4,12 +4,16 @@ A statement comes from behaviour (an expression and what it gave), never from th
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 SYSTEM = "Repair the bug by editing the source, then submit."
 BUDGET = 900  # characters of a procedural problem's system text and statement together
 WINDOW = 14  # lines of source at most
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_WITHIN = re.compile(r"\w+\.<locals>\.")  # "test_curry.<locals>.foo"
 
 Numbered = Sequence[tuple[int, str]]
 
@@ -61,8 +65,11 @@ def prompt(package: str, behaviour: str, *, hint: int, path: str = "", function:
 
 
 def behaviour(expression: str, got: str, *, width: int = 200) -> str:
-    """One line about what is wrong: the expression that failed and what it gave."""
-    left, right = shorten(expression, width // 2), shorten(got, width // 2)
+    """One line about what is wrong: the expression that failed and what it gave.
+
+    Objects are told without their address, and without the test in whose body they were made.
+    """
+    left, right = (shorten(_WITHIN.sub("", _ADDRESS.sub("", said)), width // 2) for said in (expression, got))
     return f"Fails: {left} -> {right}" if left else f"Fails: {right}"
 
 

@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 
 import pytest
@@ -28,6 +29,12 @@ def test_there_are_enough_problems_of_each_kind_and_split(problems):
 def test_ids_are_unique_and_every_problem_passed_both_gates(problems):
     assert len({problem.problem_id for problem in problems}) == len(problems)
     assert all(problem.oracle_passed and problem.null_failed for problem in problems)
+
+
+def test_no_statement_names_a_test(problems):
+    for problem in problems:
+        functions = {node.rpartition("::")[2].partition("[")[0] for node in read_spec(problem).fail_to_pass}
+        assert not functions & set(re.findall(r"\w+", problem.prompt)), problem.problem_id
 
 
 def test_no_package_is_in_both_splits(problems):

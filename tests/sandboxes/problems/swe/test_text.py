@@ -37,5 +37,10 @@ def test_behaviour_is_one_line_of_bounded_length():
     assert len(told) < 230
 
 
+def test_an_object_made_in_a_test_does_not_tell_the_tests_name_or_an_address():
+    got = "not <function test_curry.<locals>.foo at 0x7fa89ba50b...y.<locals>.foo at 0x7fa89ba50b80>"
+    assert text.behaviour("assert not (f1 != f2)", got) == "Fails: assert not (f1 != f2) -> not <function foo...foo>"
+
+
 def test_the_system_text_is_short():
     assert len(text.SYSTEM) <= 100
