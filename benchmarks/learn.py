@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,19 @@ import numpy as np
 from benchmarks import learn_async
 from benchmarks.processes import free_port
 from benchmarks.report import arguments, say, tell
-from tasks.stack import Settings, down, up
+from tasks.stack import Settings, down
+from tasks.stack.services import plan
+from tasks.stack.starting import Start
 
 WARM = "sft"  # what the other objectives start from
 RESAMPLED = 10_000
+NEEDED = (
+    "engine",
+    "prefect",
+    "mlflow",
+    "gateway",
+)  # flows run in this process: no worker, and no watcher that redeploys
+PATIENCE_S = 900.0
 
 
 def main() -> None:
@@ -47,7 +57,9 @@ def stack() -> Iterator[Settings]:
         os.environ.update(settings.environment())
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-        up(settings, lambda service, event, seconds: say(f"{service} {event}, {seconds:.0f} s"))
+        services = [replace(one, deadline_s=PATIENCE_S) for one in plan(settings) if one.name in NEEDED]
+        Start(settings.home, services, lambda name, event, seconds: say(f"{name} {event}, {seconds:.0f} s")).run()
+        settings.remember()
         try:
             yield settings
         finally:
