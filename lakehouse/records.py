@@ -234,7 +234,7 @@ class TrainingSet(Record):
     """A pinned selection. Key: training_set_id."""
 
     training_set_id: str
-    objective: str  # "sft", "grpo"
+    objective: str  # the trainer's name for it: "sft", "grpo"
     rubrics: list[str]  # "swe@1"
     filter: str
     table_versions: str  # JSON: Delta version of every input table

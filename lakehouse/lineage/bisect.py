@@ -18,6 +18,11 @@ from lakehouse.records import ModelVersion, TrainingSet
 from lakehouse.selection.select import NotPinned, decided, pinned_selection
 
 MEASURED = ("rubric", "filter", "setting", "data", "engine")
+WITH_OTHERS = (
+    "max_staleness",
+    "advantage",
+    "overlong",
+)  # what is asked of a selection and measured with the filter or by itself
 WORTH_NAMING = 0.01  # share of the training signal
 
 
@@ -37,7 +42,7 @@ class Effect(BaseModel):
     both, over all episodes of either: 0 for none, 1 for all.
     """
 
-    what: str  # rubric, filter, data, engine
+    what: str  # rubric, advantage, filter, data, engine
     episodes: int  # of the newer version's set
     episodes_without: int  # with the older version's part in its place
     only_now: int
@@ -171,6 +176,9 @@ def _measured(connection: Connection, older: TrainingSet, newer: TrainingSet) ->
         if before.rubrics != asked.rubrics:
             other = asked.model_copy(update={"rubrics": before.rubrics})
             yield "rubric", lambda: decided(connection, other, steps, settings)
+        if (before.advantage, before.overlong) != (asked.advantage, asked.overlong):
+            told = asked.model_copy(update={"advantage": before.advantage, "overlong": before.overlong})
+            yield "advantage", lambda: decided(connection, told, steps, settings)
         if [one.sql for one in old_steps] != [one.sql for one in steps] or (old_settings, before.max_staleness) != (
             settings,
             asked.max_staleness,
@@ -275,9 +283,7 @@ def _verdict(here: list[Change], effects: list[Effect]) -> str:
         said = f"most likely the {top.what}: it changed {top.share:.0%} of the training signal"
         rest = [f"{one.what} {one.share:.0%}" for one in effects[1:] if one.share >= WORTH_NAMING]
         return said + (f", against {', '.join(rest)}" if rest else "")
-    unmeasured = sorted(
-        {one.aspect for one in here if one.aspect not in MEASURED and one.item != "max_staleness"}  # with the filter
-    )
+    unmeasured = sorted({one.aspect for one in here if one.aspect not in MEASURED and one.item not in WITH_OTHERS})
     if unmeasured:
         return (
             f"nothing that was selected changed by more than {WORTH_NAMING:.0%}; what is left is "

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from flows import train as flow
 from lakehouse.selection.select import Selection
@@ -27,12 +28,15 @@ async def test_every_option_of_a_selection_reaches_it(monkeypatch, tmp_path):
             filter_settings={"max_calls": 8},
             credit="steps",
             discount=0.9,
+            advantage="dr_grpo",
+            objective="dr_grpo",
+            overlong={"limit": 512, "buffer": 128},
             parent=4,
             max_staleness=3,
         )
     selection = told.value.args[0]
     assert selection.model_dump(exclude={"model_name"}) == {
-        "objective": "grpo",
+        "objective": "dr_grpo",
         "rubrics": ["swe@2"],
         "filter": "grpo+short",
         "settings": {"max_calls": 8},
@@ -42,4 +46,13 @@ async def test_every_option_of_a_selection_reaches_it(monkeypatch, tmp_path):
         "max_tokens_per_row": 2048,
         "credit": "steps",
         "discount": 0.9,
+        "advantage": "dr_grpo",
+        "overlong": {"limit": 512, "buffer": 128, "penalty": 1.0},
     }
+
+
+async def test_advantages_that_do_not_fit_the_objective_are_refused_before_anything_is_selected(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    monkeypatch.setattr(flow, "starting_point", lambda parent: (parent, Path("model")))
+    with pytest.raises(ValidationError, match="dr_grpo"):
+        await flow.train.fn(objective="dr_grpo", advantage="grpo", rubrics=["swe@2"], parent=4)

@@ -63,11 +63,27 @@ facts as (
 
     union all
 
-    select name, version, 'selection', item, made.selection -> '$.asked' ->> item, null
+    -- sets of an earlier release do not say how advantages were made: there were two ways
+    select name, version, 'selection', item,
+        coalesce(
+            made.selection -> '$.asked' ->> item,
+            if(item = 'advantage', if((made.selection ->> '$.asked.objective') = 'sft', 'none', 'grpo'), null)
+        ),
+        null
     from made
     cross join (
         select unnest(
-            ['objective', 'max_staleness', 'max_tokens_per_row', 'credit', 'discount', 'policy_version', 'model_name']
+            [
+                'objective',
+                'advantage',
+                'overlong',
+                'max_staleness',
+                'max_tokens_per_row',
+                'credit',
+                'discount',
+                'policy_version',
+                'model_name'
+            ]
         ) as item
     )
 

@@ -34,6 +34,17 @@ def test_another_filter_is_named(line, make):
     assert found.verdict == "most likely the filter: it changed 50% of the training signal"
 
 
+def test_another_way_to_advantages_is_named(line, make):
+    """A group of two and two: GRPO divides by the deviation of 0.577, Dr.GRPO does not."""
+    line.train(2, group(make, "a", 1))
+    line.train(3, group(make, "b", 2), advantage="dr_grpo")
+    found = bisect(line.lake, "toy@2", "toy@3")
+    assert ("selection", "advantage") in changed(found)
+    (effect,) = found.effects
+    assert (effect.what, effect.episodes, effect.only_now, effect.only_without) == ("advantage", 4, 0, 0)
+    assert effect.share == pytest.approx(1 - 3**-0.5, abs=1e-3)
+
+
 def test_another_rubric_is_named_by_how_far_advantages_moved(line, make):
     """search@1 and search@2 shape alike here, so a swap moves nothing; the change is listed all the same."""
     line.judges = ["search@1", "search@2"]
