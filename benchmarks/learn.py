@@ -56,6 +56,9 @@ def stack() -> Iterator[Settings]:
         settings = Settings() if (home / "stack.json").exists() else _own()
         os.environ.update(settings.environment())
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+        os.environ.setdefault(
+            "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore"
+        )  # some tasks are called by themselves
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         services = [replace(one, deadline_s=PATIENCE_S) for one in plan(settings) if one.name in NEEDED]
         Start(settings.home, services, lambda name, event, seconds: say(f"{name} {event}, {seconds:.0f} s")).run()

@@ -111,7 +111,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
         found[name] = {}
         for staleness in STALENESS:
             curves = [learn(Arm(staleness, decoupled), seed=seed, steps=steps) for seed in range(seeds)]
-            found[name][str(staleness)] = told = {
+            told: dict[str, Any] = {
                 "early": _mean([fmean(curve[: steps // 4]) for curve in curves]),
                 "late": _mean([fmean(curve[-steps // 10 :]) for curve in curves]),
                 "steps_to_90": _mean([_reached(curve) for curve in curves]),
