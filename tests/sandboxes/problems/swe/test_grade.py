@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from sandboxes.backends.base import SandboxError
 from sandboxes.backends.scripted import ScriptedBackend, said
+from sandboxes.problems.base import EnvironmentFailure
 from sandboxes.problems.swe import KIND
 from sandboxes.problems.swe.grade import grade
 from sandboxes.problems.swe.patch import between
@@ -119,3 +122,37 @@ async def test_a_report_without_the_nonce_counts_for_nothing(problem):
     forged = b'{"nonce": "0", "status": 0, "names": null, "outcomes": "PPPPP"}\n'
     facts, _ = await judge(problem, mend, ScriptedBackend(lambda argv, files: said(forged)), key="forged")
     assert not facts["tests"]["resolved"] and not facts["tests"]["agrees"]
+
+
+class Lucky:
+    """Real boxes, of which every second one has the bug back: code that works only now and then."""
+
+    name = "bubblewrap"
+
+    def __init__(self, boxes):
+        self.boxes, self.started = boxes, 0
+
+    async def start(self, spec):
+        self.started += 1
+        if self.started % 2 == 0:
+            core = spec.files["pebble/core.py"].replace(*reversed(MENDED))
+            spec = replace(spec, files={**spec.files, "pebble/core.py": core})
+        return await self.boxes.start(spec)
+
+
+@pytest.mark.bubblewrap
+async def test_a_grading_that_is_run_twice_must_say_the_same_both_times(problem, boxes, monkeypatch):
+    monkeypatch.setenv("LAKELOOP_GRADE_AGAIN", "1")
+    steady, raw = await judge(problem, mend, boxes, key="steady")
+    assert steady["tests"]["again"]["same"] and steady["tests"]["resolved"] and KIND.solved(raw)
+    lucky, raw = await judge(problem, mend, Lucky(boxes), key="lucky")
+    assert lucky["tests"]["fail_to_pass"] == {"passed": 1, "total": 1}  # the first time
+    assert lucky["tests"]["again"]["same"] is False
+    assert not lucky["tests"]["resolved"] and not KIND.solved(raw)
+
+
+@pytest.mark.parametrize("share", ["often", "1.5", "nan"])
+async def test_a_share_that_is_none_is_the_environments_failure(problem, monkeypatch, share):
+    monkeypatch.setenv("LAKELOOP_GRADE_AGAIN", share)
+    with pytest.raises(EnvironmentFailure, match=r"should be a share between 0 and 1: unset it"):
+        await judge(problem, mend, ScriptedBackend(lambda argv, files: said()), key=share)
