@@ -182,7 +182,7 @@ def test_a_server_that_refuses_the_run_stops_it_at_once(server: Server, tmp_path
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_real_server_gets_all_of_a_run_though_it_is_stopped_and_started_meanwhile(
     configure, train, tmp_path, free_ports, monkeypatch
 ) -> None:
