@@ -145,8 +145,12 @@ def test_a_pair_with_a_row_that_is_too_long_is_no_pair(lake_of, make):
 
 
 def test_an_overlong_answer_is_worth_less_than_a_short_one_of_the_same_outcome(lake_of, make):
+    """The short one was cut off: without an end of text it is not taken for a long one."""
     long = [make.call([1, 2, 3], list(range(4, 14)))]
-    lake = lake_of(make.batch(sample=0, calls=long) + make.batch(sample=1) + make.batch(sample=2, match=False))
+    cut = [make.call([1, 2, 3], [4, 5], finish_reason="length")]
+    lake = lake_of(
+        make.batch(sample=0, calls=long) + make.batch(sample=1, calls=cut) + make.batch(sample=2, match=False)
+    )
     made = Selection(
         objective="dapo", rubrics=["search@2"], filter="grpo", policy_version=1, overlong=Overlong(limit=10, buffer=4)
     )
@@ -154,6 +158,20 @@ def test_an_overlong_answer_is_worth_less_than_a_short_one_of_the_same_outcome(l
     rows = query("select reward, advantage from training_rows order by row_index", lake)
     shaped = [rows["reward"][0] - 1, rows["reward"][1], rows["reward"][2]]  # the reward itself stays as it was judged
     assert rows["advantage"].to_list() == pytest.approx(normalised(shaped))
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "reinforce_pp"])
+def test_an_episode_of_many_rows_counts_once(lake_of, make, estimator):
+    """Three conversations of the first episode are three rows, and no more than one episode in mean and deviation."""
+    forest = [make.call([10 * i], [10 * i + 1], index=i, segment=i) for i in range(3)]
+    lake = lake_of(
+        make.batch(sample=0, calls=forest) + make.batch(sample=1, match=False) + make.batch(sample=2, match=False)
+    )
+    made = PAIRS.model_copy(update={"objective": "any", "advantage": estimator})
+    assert select(lake, made).rows == 5
+    rows = query("select reward, advantage from training_rows order by row_index", lake)
+    first, second, third = normalised(rows["reward"].gather([0, 3, 4]).to_list())
+    assert rows["advantage"].to_list() == pytest.approx([first] * 3 + [second, third])
 
 
 def test_what_makes_no_sense_is_refused():
