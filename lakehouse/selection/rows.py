@@ -40,15 +40,16 @@ class Rows:
 
 
 def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) -> Rows:
-    """Rows over whole episodes, in the order of `calls` (sorted by episode, then call_index).
+    """Rows over whole episodes, ordered by the position of the episode and the leaf's call_index, whatever order calls have.
 
-    Needs columns call_id, parent (row number of the parent call, NULL for roots), status, prompt_token_ids,
-    completion_token_ids, logprobs, weight_versions, redacted. `advantage` per call, NaN for one without credit, which is
-    not trained. BrokenCallTree where a chain's ids do not line up.
+    Needs columns position, call_index, call_id, parent (row number of the parent call, NULL for roots), status,
+    prompt_token_ids, completion_token_ids, logprobs, weight_versions, redacted. `advantage` per call, NaN for one without
+    credit, which is not trained. BrokenCallTree where a chain's ids do not line up.
     """
     parent = pc.fill_null(calls["parent"], -1).to_numpy().astype(np.int64)
-    prompts, completions = _Lists.of(calls["prompt_token_ids"]), _Lists.of(calls["completion_token_ids"])
-    _check_chains(calls, parent, prompts, completions)
+    tokens = _Tokens.of(calls)
+    prompts, completions = tokens.prompts, tokens.completions
+    _check_chains(calls, parent, tokens)
     trainable = pc.is_in(calls["status"], value_set=TRAINABLE).to_numpy()
     credited = np.ones(calls.num_rows, bool) if advantage is None else np.isfinite(advantage)
     redactions = _Lists.of(calls["redacted"])
@@ -56,7 +57,7 @@ def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) 
 
     is_parent = np.zeros(calls.num_rows, bool)
     is_parent[parent[parent >= 0]] = True
-    leaves = np.flatnonzero(~is_parent)
+    leaves = _sorted(calls, np.flatnonzero(~is_parent))
     lengths = prompts.lengths[leaves] + completions.lengths[leaves]
     row, call = _chains(leaves, parent)  # one entry per call on a row's chain
     fits = lengths <= max_tokens
@@ -80,7 +81,7 @@ def build(calls: pa.Table, *, max_tokens: int, advantage: Floats | None = None) 
     at = start_of[row] + prompts.lengths[call]  # where each call's completion begins
     on_kept = is_kept[row]
     mine, here = call[owns], at[owns]
-    ids = _joined(prompts, completions, leaves[kept])
+    ids = tokens.laid(leaves[kept])
     mask = _spans(here, completions.lengths[mine], total)
     versions, logprobs = np.full(total, -1, np.int32), np.zeros(total, np.float32)
     _place(_Lists.of(calls["weight_versions"]), call[on_kept], versions, at[on_kept])
@@ -141,27 +142,46 @@ class _Lists:
         return sums
 
 
-def _check_chains(calls: pa.Table, parent: Ints, prompts: _Lists, completions: _Lists) -> None:
+@dataclass(frozen=True)
+class _Tokens:
+    """Prompts and completions of all calls, and both after one another, so that they are taken at once."""
+
+    prompts: _Lists
+    completions: _Lists
+    both: _Lists
+
+    @classmethod
+    def of(cls, calls: pa.Table) -> "_Tokens":
+        names = ("prompt_token_ids", "completion_token_ids")
+        prompts, completions = (_Lists.of(calls[name]) for name in names)
+        return cls(prompts, completions, _Lists.of(pa.chunked_array([prompts.array, completions.array])))
+
+    def laid(self, which: Ints) -> npt.NDArray[Any]:
+        """Prompt and completion of these calls, laid end to end."""
+        return self.both.values(np.stack([which, which + len(self.prompts.lengths)], axis=1).ravel())
+
+
+def _sorted(calls: pa.Table, which: Ints) -> Ints:
+    """These calls by the position of their episode and their number in it."""
+    position, index = (calls[name].to_numpy()[which] for name in ("position", "call_index"))
+    return which[np.lexsort((index, position))]
+
+
+def _check_chains(calls: pa.Table, parent: Ints, tokens: _Tokens) -> None:
     """Every prompt begins with the prompt and the completion of its parent; so, step by step, with its whole chain."""
+    prompts, completions = tokens.prompts, tokens.completions
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
     lengths = (prompts.lengths + completions.lengths)[above]
     short = prompts.lengths[child] < lengths
     if short.any():
         raise _broken(calls, int(above[short][0]))
-    theirs = _joined(prompts, completions, above)
+    theirs = tokens.laid(above)
     ours = prompts.values(child)
     begins = np.cumsum(prompts.lengths[child]) - prompts.lengths[child]
     differs = np.flatnonzero(theirs != ours[_spans(begins, lengths, len(ours))])
     if len(differs):
         raise _broken(calls, int(above[np.searchsorted(np.cumsum(lengths), differs[0], "right")]))
-
-
-def _joined(prompts: _Lists, completions: _Lists, which: Ints) -> npt.NDArray[Any]:
-    """Prompt and completion of these calls, laid end to end."""
-    both = pa.chunked_array([prompts.array, completions.array])
-    pairs = np.stack([which, which + len(prompts.lengths)], axis=1).ravel()
-    return _Lists.of(both).values(pairs)
 
 
 def _spans(at: Ints, lengths: Ints, total: int) -> Bools:

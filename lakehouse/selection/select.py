@@ -232,7 +232,10 @@ def _pinned(one: Filter) -> dict[str, str]:
 
 
 def _calls(connection: Connection, episodes: pl.DataFrame) -> pa.Table:
-    """The calls of kept episodes in row order, with `position` of the episode in `episodes` and `parent` row number."""
+    """The calls of kept episodes, with `position` of the episode in `episodes` and `parent` row number.
+
+    In no order: sorting rows as wide as these costs more than reading them, and `rows.build` sorts the leaves.
+    """
     connection.register("kept", episodes.filter("keep").select("episode_id", "position").to_arrow())
     calls = connection.sql(
         """
@@ -240,7 +243,6 @@ def _calls(connection: Connection, episodes: pl.DataFrame) -> pa.Table:
             prompt_token_ids, completion_token_ids, logprobs, weight_versions, redacted
         from calls
         inner join kept using (episode_id)
-        order by position, call_index
         """
     ).to_arrow_table()
     parent = credit.parents(calls)
@@ -346,5 +348,5 @@ def _digest(table: pa.Table) -> str:
         if pa.types.is_string(column.type):
             total.update(dumps(column.to_pylist()).encode())
         else:
-            total.update(column.to_numpy(zero_copy_only=False).tobytes())
+            total.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)))
     return total.hexdigest()
