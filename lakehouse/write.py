@@ -185,5 +185,6 @@ class Writer:
                         target_size=layout.file_bytes(name), writer_properties=layout.properties(name)
                     )
             delta.update_incremental()
+            delta.create_checkpoint()  # whoever opens the table reads this instead of every commit so far
             done.append(Compacted(name, before, len(delta.file_uris()), delta.version()))
         return done

@@ -1,5 +1,6 @@
 """A connection that knows every table and view of the lake and opens those that a query names."""
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, explained
 from lakehouse.query.guard import admitted
 from lakehouse.query.relations import SCHEMAS, behind, relations
 from lakehouse.query.roles import shown
+from lakehouse.query.snapshots import Snapshot
 from lakehouse.schema import TABLES, Table, duckdb_type
 
 _numbers = itertools.count()
@@ -34,7 +36,9 @@ class Connection:
         self._pinned = dict(pinned)
         self._role = role
         self._made: set[str] = set()  # relations that are there
-        self._opened: set[str] = set()  # tables that are more than their empty likeness
+        self._opened: dict[
+            str, Snapshot | None
+        ] = {}  # tables that are more than their empty likeness; None: nothing written
         self._raw = engine.cursor(lake)
         self._catalog = f"lake_{next(_numbers)}"
         schemas = " ".join(f"create schema {name};" for name in {"bronze", *SCHEMAS.values()} - {"main"})
@@ -86,6 +90,12 @@ class Connection:
         return self._raw.df()
 
     def close(self) -> None:
+        with contextlib.suppress(duckdb.Error):  # closed before
+            for snapshot in self._opened.values():
+                if snapshot is not None:
+                    snapshot.close()
+            self._raw.execute(f"use memory; detach {self._catalog}")
+        self._opened.clear()
         self._raw.close()
 
     def __enter__(self) -> Self:
@@ -123,32 +133,43 @@ class Connection:
         return tables
 
     def _open(self, tables: set[str]) -> None:
-        for name in sorted(tables - self._opened):
-            source = self._source(TABLES[name])
+        """Open tables that are not open yet, and see that the others are at their newest version."""
+        for name in sorted(tables):
+            held = self._opened.get(name)
+            if held is not None:
+                held.refresh()
+                continue
+            if name in self._opened and not (store.is_folder(self.lake) and self._there(name)):
+                continue
             try:
-                self._raw.execute(f"create or replace view bronze.{name} as {source}")
+                snapshot = self._snapshot(name)
+                self._raw.execute(f"create or replace view bronze.{name} as {self._source(TABLES[name], snapshot)}")
             except duckdb.Error as error:
                 raise self._unreadable(name, error) from error
-            self._opened.add(name)
+            self._opened[name] = snapshot
 
-    def _source(self, table: Table) -> str:
-        """The table's rows; columns that it got after it was written are NULL."""
-        version = self._pinned.get(table.name)
-        if table.name in self._pinned and version is None:
-            return _empty(table)
-        if version is None and not self._written(table.name):
-            return _empty(table)
-        if version is not None:
-            check_pins(self.lake, {table.name: version})
-        where = store.uri(self.lake, table.name).replace("'", "''")
-        pin = "" if version is None else f", version = {version}"
-        columns = ", ".join(f"{shown(self._role, table, column)} as {column.name}" for column in table.arrow)
-        return f"select {columns} from (from delta_scan('{where}'{pin}) union all by name {_empty(table)})"  # noqa: S608
-
-    def _written(self, name: str) -> bool:
+    def _there(self, name: str) -> bool:
+        """Whether the table has rows to read at the version that is asked for."""
+        if name in self._pinned:
+            return self._pinned[name] is not None
         if store.is_folder(self.lake):  # told without reading the table's log
             return Path(store.uri(self.lake, name), "_delta_log").is_dir()
         return store.opened(self.lake, name) is not None
+
+    def _snapshot(self, name: str) -> Snapshot | None:
+        if not self._there(name):
+            return None
+        version = self._pinned.get(name)
+        if version is not None:
+            check_pins(self.lake, {name: version})
+        return Snapshot(self._raw, f"{self._catalog}/{name}", store.uri(self.lake, name), version)
+
+    def _source(self, table: Table, snapshot: Snapshot | None) -> str:
+        """The table's rows; columns that it got after it was written are NULL."""
+        if snapshot is None:
+            return _empty(table)
+        columns = ", ".join(f"{shown(self._role, table, column)} as {column.name}" for column in table.arrow)
+        return f"select {columns} from (from {snapshot.relation} union all by name {_empty(table)})"  # noqa: S608
 
     def _unreadable(self, name: str, error: duckdb.Error) -> Exception:
         version = self._pinned.get(name)

@@ -9,6 +9,7 @@ import pytest
 import lakehouse
 from lakehouse import store
 from lakehouse.query import NotAllowed, QueryError, UnknownPin, UnknownRole, query
+from lakehouse.query.snapshots import Snapshot
 from lakehouse.schema import TABLES
 from lakehouse.write import Writer
 
@@ -57,6 +58,44 @@ def test_a_new_row_is_there_at_the_next_query(lake, make):
         assert connection.sql("from episodes").pl().height == 1
         make.batch(sample=1).land(lake)
         assert connection.sql("from episodes").pl().height == 2
+
+
+def test_the_log_is_read_again_only_when_the_table_changed(lake, make, monkeypatch):
+    make.batch().land(lake)
+    attached = []
+    attach = Snapshot._attach
+    monkeypatch.setattr(Snapshot, "_attach", lambda one: (attached.append(one.relation), attach(one)))
+    with lakehouse.connect(lake) as connection:
+        for _ in range(3):
+            assert connection.sql("from bronze.episodes").pl().height == 1
+        assert len(attached) == 1
+        make.batch("run-2").land(lake)
+        assert connection.sql("from bronze.episodes").pl().height == 2
+        Writer(lake).compact()
+        assert connection.sql("from bronze.episodes").pl().height == 2
+        assert len(attached) == 3
+
+
+def test_a_table_that_is_written_meanwhile_is_there_at_the_next_query(lake, make):
+    with lakehouse.connect(lake) as connection:
+        assert connection.sql("from episodes").pl().height == 0
+        make.batch().land(lake)
+        assert connection.sql("from episodes").pl().height == 1
+
+
+def test_what_is_held_open_has_no_name_in_sql_and_ends_with_the_connection(lake, make):
+    make.batch().land(lake)
+    databases = "select database_name from duckdb_databases() where database_name like '%/%'"
+    with lakehouse.connect(lake, role="analyst") as connection:
+        connection.sql("from calls").pl()
+        held = [name for (name,) in connection.sql(databases).fetchall()]
+        assert any(name.endswith("/calls") for name in held)
+        for name in held:
+            for sql in (f'from "{name}"."{name}"', f'from "{name}".main."{name}"'):
+                with pytest.raises(NotAllowed):
+                    connection.sql(sql)
+    with lakehouse.connect(lake) as other:
+        assert not {name for (name,) in other.sql(databases).fetchall()} & set(held)
 
 
 def test_results_come_as_rows_polars_arrow_and_pandas(lake, make):
