@@ -54,6 +54,7 @@ def measured(*, quick: bool, folder: Path) -> dict[str, Any]:
         "bytes_per_token": largest["bytes_per_token"],
         "jsonl_size_ratio": jsonl["bytes"] / compared["calls_bytes"],
         "label_select_100k_s": (chosen["label_s"] + chosen["select_s"]) * 100_000 / chosen["episodes"],
+        "label_select_100k_cpu_s": chosen["cpu_s"] * 100_000 / chosen["episodes"],
         "lookup_ms": largest["lookup_ms"],
         "lookup_cpu_ms": largest["lookup_cpu_ms"],
         "peak_rss_gib": max(one["peak_rss_gib"] for one in [*by_size.values(), chosen]),
