@@ -79,7 +79,13 @@ async def one_seed(seed: int, base: int, sizes: dict[str, Any], kept: Kept) -> N
         )
         label(run_ids=[shown.run_id])
         taught = await train(objective="sft", run_ids=[shown.run_id], parent=base, seed=seed)
-        warm = release(taught.folder, stage="sft", parent=base, training_set_id=taught.training_set_id)
+        warm = release(
+            taught.folder,
+            stage="sft",
+            parent=base,
+            training_set_id=taught.training_set_id,
+            mlflow_run_id=taught.mlflow_run_id,
+        )
         kept.put(seed, "warm", warm)
     if kept.get(seed, f"outcomes/{WARM}") is None:
         kept.put(seed, f"outcomes/{WARM}", await held_out(f"{WARM}-{seed}", sizes))
@@ -95,7 +101,13 @@ async def one_seed(seed: int, base: int, sizes: dict[str, Any], kept: Kept) -> N
     for name in OBJECTIVES:
         if kept.get(seed, f"outcomes/{name}") is None:
             trained = await train(objective=name, run_ids=[rollouts], parent=warm, seed=seed)
-            release(trained.folder, stage=name, parent=warm, training_set_id=trained.training_set_id)
+            release(
+                trained.folder,
+                stage=name,
+                parent=warm,
+                training_set_id=trained.training_set_id,
+                mlflow_run_id=trained.mlflow_run_id,
+            )
             kept.put(seed, f"outcomes/{name}", await held_out(f"{name}-{seed}", sizes))
 
 
