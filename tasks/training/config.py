@@ -36,8 +36,8 @@ class MlflowTarget(Options):
     experiment: str = "training"
     run_id: str | None = None
     run_name: str | None = None
-    tags: dict[str, str] = {}
-    datasets: list[Dataset] = []
+    tags: dict[str, str] = Field(default_factory=dict)
+    datasets: list[Dataset] = Field(default_factory=list)
 
 
 class LoraOptions(Options):

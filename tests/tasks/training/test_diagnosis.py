@@ -88,7 +88,9 @@ def test_entropy_collapse(diagnosed, sampled) -> None:
 
 def test_an_effective_sample_size_that_collapsed(diagnosed, sampled) -> None:
     rows = [shifted(row, 6.0 if i else 0.0) for i, row in enumerate(sampled * 3)]
-    assert names(diagnosed(rows, learning_rate=1e-4, policy_version=4, minibatch=15)) == ["effective sample size collapsed"]
+    assert names(diagnosed(rows, learning_rate=1e-4, policy_version=4, minibatch=15)) == [
+        "effective sample size collapsed"
+    ]
 
 
 def test_stale_rows(diagnosed, sampled) -> None:
