@@ -1,10 +1,10 @@
 """One episode as people read it: turns, tool calls, rewards, versions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.query import Connection, connect
-from lakehouse.records import Action, Call, Episode, Evidence, Problem, Reward
+from lakehouse.records import Action, Call, Episode, Evidence, Problem, Review, Reward
 
 
 class UnknownEpisode(LookupError):
@@ -34,6 +34,7 @@ class Trajectory:
     stray_actions: list[Action]  # tool calls that name no recorded call
     evidence: list[Evidence]
     rewards: list[Reward]
+    reviews: list[Review] = field(default_factory=list)  # each reviewer's verdict that holds, the newest last
 
 
 def trajectory(lake: str | None, episode_id: str) -> Trajectory:
@@ -53,6 +54,7 @@ def trajectory(lake: str | None, episode_id: str) -> Trajectory:
         ]
         evidence = _rows(connection, "evidence", "episode_id", episode_id, order="name")
         rewards = _rows(connection, "latest_rewards", "episode_id", episode_id, order="rubric, rubric_version")
+        reviews = _rows(connection, "latest_reviews", "episode_id", episode_id, order="reviewed_at")
     known = {call.call_id for call in calls}
     return Trajectory(
         episode=episode,
@@ -61,6 +63,7 @@ def trajectory(lake: str | None, episode_id: str) -> Trajectory:
         stray_actions=[a for a in actions if a.call_id not in known],
         evidence=[Evidence(**row) for row in evidence],
         rewards=[Reward(**row) for row in rewards],
+        reviews=[Review(**row) for row in reviews],
     )
 
 

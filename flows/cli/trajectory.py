@@ -8,12 +8,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lakehouse.records import Action, Reward
+from lakehouse.records import Action, Review, Reward
 from lakehouse.trajectory import Trajectory, Turn
 
 
 def render(found: Trajectory) -> RenderableType:
-    """Statement, turns with their tool calls, evidence and rewards."""
+    """Statement, turns with their tool calls, evidence, rewards and people's verdicts."""
     episode = found.episode
     head = Table.grid(padding=(0, 2))
     for name, value in (
@@ -38,6 +38,7 @@ def render(found: Trajectory) -> RenderableType:
         )
     parts += [Text.assemble(("evidence ", "dim"), f"{e.name}: {e.value}") for e in found.evidence]
     parts += [_reward(reward) for reward in found.rewards]
+    parts += [_review(review) for review in found.reviews]
     return Group(*parts)
 
 
@@ -69,4 +70,12 @@ def _reward(reward: Reward) -> Text:
     value = "NULL" if reward.reward is None else f"{reward.reward:g}"
     return Text.assemble(
         ("reward ", "dim"), f"{reward.rubric}@{reward.rubric_version}: {value} ({reward.status}) {reward.components}"
+    )
+
+
+def _review(review: Review) -> Text:
+    said = "cannot be told, not trained on" if review.outcome is None else f"outcome {review.outcome:g}"
+    why = f": {review.comment}" if review.comment else ""
+    return Text.assemble(
+        ("review ", "dim"), f"{review.reviewer}, {review.reviewed_at:%Y-%m-%d %H:%M}, queue {review.queue}: {said}{why}"
     )

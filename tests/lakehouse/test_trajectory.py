@@ -1,6 +1,7 @@
 import pytest
 
 from lakehouse.label import label
+from lakehouse.reviews import review
 from lakehouse.trajectory import UnknownEpisode, trajectory
 from lakehouse.write import Writer
 
@@ -23,6 +24,20 @@ def test_a_trajectory_tells_turns_tools_rewards_and_versions(lake, make):
     assert told.evidence == batch.evidence
     assert [(reward.rubric, reward.reward) for reward in told.rewards] == [("search", 1.0)]
     assert told.stray_actions == []
+
+
+def test_each_reviewer_s_newest_verdict_is_part_of_it(lake, make):
+    batch = make.batch()
+    batch.land(lake)
+    one = batch.episodes[0].episode_id
+    review(lake, one, 1.0, reviewer="ann")
+    review(lake, one, None, reviewer="bob", comment="copied")
+    review(lake, one, 0.0, reviewer="ann")
+    told = trajectory(lake, one).reviews
+    assert [(verdict.reviewer, verdict.outcome, verdict.comment) for verdict in told] == [
+        ("bob", None, "copied"),
+        ("ann", 0.0, None),
+    ]
 
 
 def test_an_unknown_episode_is_refused_with_a_remedy(lake):

@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from flows.cli.trajectory import render
-from lakehouse.records import Action, Call, Episode, Status
+from lakehouse.records import Action, Call, Episode, Review, Status
 from lakehouse.trajectory import Trajectory, Turn
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,9 +33,9 @@ def action(call_id, observation):
     )  # fmt: skip
 
 
-def page(turns, stray=()):
+def page(turns, stray=(), reviews=()):
     console = Console(width=100, file=StringIO())
-    console.print(render(Trajectory(EPISODE, None, turns, list(stray), [], [])))
+    console.print(render(Trajectory(EPISODE, None, turns, list(stray), [], [], list(reviews))))
     return console.file.getvalue()
 
 
@@ -49,3 +49,19 @@ def test_tool_calls_of_no_recorded_call_are_shown_too():
     shown = page([Turn(UNANSWERED, [action("c0", "of the call")])], [action(None, "of nobody")])
     assert "of the call" in shown
     assert "tool calls of no recorded call" in shown and "of nobody" in shown
+
+
+def test_what_people_said_of_it_is_shown():
+    verdict = Review(
+        review_id="rv-1",
+        episode_id="ep-1",
+        reviewer="ann",
+        queue="random",
+        outcome=0.0,
+        comment="copied",
+        reviewed_at=AT,
+    )
+    unsure = verdict.model_copy(update={"reviewer": "bob", "outcome": None, "comment": None})
+    shown = page([], reviews=[verdict, unsure])
+    assert "review ann, 2026-01-01 00:00, queue random: outcome 0: copied" in shown
+    assert "review bob, 2026-01-01 00:00, queue random: cannot be told, not trained on" in shown
