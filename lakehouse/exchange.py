@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakehouse.governance.audit import note
 from lakehouse.query import Connection, QueryError, connect
 from lakehouse.records import dumps
 
@@ -74,6 +75,8 @@ def export(
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items()) or "no episode is selected"
         raise NotExportable(f"nothing to export for {use}: {why}")
     _write(rows, to)
+    told = {"form": f"{form} {shape}", "use": use, "rows": len(rows), "episodes": kept, "left_out": reasons}
+    note(lake, "export", training_set_id or "episodes", told)
     return Exported(len(rows), kept, reasons)
 
 

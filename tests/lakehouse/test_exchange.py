@@ -7,6 +7,7 @@ import pytest
 
 from lakehouse.exchange import MASKED, NotExportable, export
 from lakehouse.label import current, label
+from lakehouse.query import query
 from lakehouse.selection.select import Selection, select
 from lakehouse.write import Writer
 
@@ -85,6 +86,16 @@ def test_verl_prompts_have_the_columns_of_rl_datasets(filled, tmp_path, suffix):
 def test_a_copy_for_evaluation_takes_what_is_held_out(filled, tmp_path):
     _, rows = written(filled, "trl", "prompts", tmp_path / "eval.jsonl", use="evaluation")
     assert {row["problem_id"] for row in rows} == {"p", "held-out", "no-licence"}
+
+
+def test_a_copy_that_was_made_is_in_the_audit_and_one_that_was_refused_is_not(filled, tmp_path):
+    with pytest.raises(NotExportable, match="nothing to export"):
+        written(filled, "trl", "prompts", tmp_path / "none.jsonl", episodes="select 'no' as episode_id")
+    written(filled, "trl", "prompts", tmp_path / "train.jsonl")
+    rows = query(
+        "select object, detail ->> '$.form', detail ->> '$.use' from audit where action = 'export'", filled
+    ).rows()
+    assert rows == [("episodes", "trl prompts", "training")]
 
 
 def test_trl_episodes_are_prompt_and_completion_with_label_and_reward(filled, tmp_path):
