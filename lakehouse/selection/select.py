@@ -348,5 +348,5 @@ def _digest(table: pa.Table) -> str:
         if pa.types.is_string(column.type):
             total.update(dumps(column.to_pylist()).encode())
         else:
-            total.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)))
+            total.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).data)
     return total.hexdigest()
