@@ -6,7 +6,10 @@ from lakehouse.records import digest
 from tasks.training.config import TrainConfig
 from tasks.training.folder import weights_digest
 
-WITHOUT_EFFECT = {"rows", "model", "output", "work", "ranks", "checkpoint_every", "timeout_s", "mlflow", "device"}
+WITHOUT_EFFECT = {
+    *("rows", "model", "output", "work", "mlflow", "checkpoint_every", "timeout_s"),
+    *("ranks", "tensor_parallel", "context_parallel", "device"),
+}
 
 
 def identity(config: TrainConfig) -> str:
