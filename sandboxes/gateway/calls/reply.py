@@ -82,7 +82,7 @@ def well_formed(message: Message) -> bool:
     for call in message.get("tool_calls") or []:
         try:
             arguments = json.loads(call["function"]["arguments"])
-        except (ValueError, RecursionError):
+        except (ValueError, TypeError, RecursionError):
             return False
         if not isinstance(arguments, dict) or not call["function"]["name"]:
             return False

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -68,6 +68,8 @@ class Calls:
         flight = Flight(
             lambda flight: self._answered_before(replay, flight) if replay else self._run(session, request, flight),
             0 if replay else request.n,
+            request.body_digest,
+            request.idempotency_key,
         )
         for running in (self._running, session.flights):
             running.add(flight)
@@ -87,16 +89,18 @@ class Calls:
         return flight.calls
 
     async def _replay(self, session: Session, request: Request) -> list[Recorded] | None:
-        """The answered calls, one per choice, that this request repeats: same idempotency key, or an SDK's retry."""
-        key = request.idempotency_key
+        """The answered calls, one per choice, that this request repeats: same idempotency key, or an SDK's retry.
+
+        Where the first try still runs, also one that is not dispatched yet, its answer is this one's. Where it fails, one
+        of those that waited is the next try, and the others wait for that one.
+        """
+        deadline = time.monotonic() + self._deadline_s
+        while running := next((flight for flight in session.flights if _repeats(request, flight)), None):
+            if not (await asyncio.wait([running.task], timeout=max(0.0, deadline - time.monotonic())))[0]:
+                raise Busy("an earlier try of this call is still running")
         for call in reversed(session.calls):
-            same_body = call.intent.body_digest == request.body_digest
-            if key and call.intent.idempotency_key == key and not same_body:
-                raise BadRequest(f"idempotency key {key!r} was used with another body", param="Idempotency-Key")
-            if same_body and (request.is_retry or (key and call.intent.idempotency_key == key)):
+            if _repeats(request, call.intent):
                 group = [one for one in session.calls if one.intent.first_choice == call.intent.first_choice]
-                if any(one.answer is None for one in group):  # the first try still runs: its answer is this one's
-                    await asyncio.wait([flight.task for flight in session.flights], timeout=self._deadline_s)
                 if all(one.answered for one in group):
                     return group
         return None
@@ -134,8 +138,7 @@ class Calls:
             trouble = EngineTrouble(f"the engine's answer could not be used: {type(error).__name__}: {error}")
             await self._fail(session, flight.calls, sampled, Status.INFRA_ERROR, trouble.message)
             raise trouble from error
-        for call, answer in zip(flight.calls, answers, strict=True):
-            await self._record(session, call, answer)
+        await self._record(session, list(zip(flight.calls, answers, strict=True)))
         session.used_at = time.monotonic()
         return flight.calls
 
@@ -158,8 +161,7 @@ class Calls:
             flight.calls.append(call)
             session.calls.append(call)  # before the first await: a call that runs beside this one must see it
         try:
-            for call in flight.calls:
-                await self._journal.intent(session.session_id, call.intent)
+            await self._journal.intents(session.session_id, [call.intent for call in flight.calls])
         except JournalError as error:
             await self._sessions.mask(session, f"journal: {error}")
 
@@ -216,17 +218,22 @@ class Calls:
             return [await one(0, sampled.completions[0])]
         return await together(one(choice, completion) for choice, completion in enumerate(sampled.completions))
 
-    async def _record(self, session: Session, call: Recorded, answer: Answer) -> None:
-        """Journal an answer. Where that fails the client still gets it, and the episode is masked."""
-        call.answer = answer
-        if answer.token_status == "missing" and answer.status != Status.CANCELLED:  # noqa: S105 - a status, no secret
-            # Of a failure its status only: an engine's message may quote what was said. The journal has it.
-            told = answer.error if answer.message is not None else answer.status
-            log.error("session %s, call %s has no exact tokens: %s", session.session_id, call.intent.call_id, told)
-        if call.answered:
-            session.remember(call)
+    async def _record(self, session: Session, ended: Sequence[tuple[Recorded, Answer]]) -> None:
+        """Journal the answers of a request's choices. Where that fails the client still gets them, and the episode is masked.
+
+        All at once and before anything is waited for: a client that leaves now must not leave a choice without its end.
+        """
+        for call, answer in ended:
+            call.answer = answer
+            if answer.token_status == "missing" and answer.status != Status.CANCELLED:  # noqa: S105 - a status, no secret
+                # Of a failure its status only: an engine's message may quote what was said. The journal has it.
+                told = answer.error if answer.message is not None else answer.status
+                log.error("session %s, call %s has no exact tokens: %s", session.session_id, call.intent.call_id, told)
+            if call.answered:
+                session.remember(call)
         try:
-            await self._journal.answer(session.session_id, call.intent.call_id, answer)
+            answers = [(call.intent.call_id, answer) for call, answer in ended]
+            await self._journal.answers(session.session_id, answers)
         except JournalError as error:
             await self._sessions.mask(session, f"journal: {error}")
 
@@ -234,9 +241,12 @@ class Calls:
         self, session: Session, calls: list[Recorded], sampled: Sampled, status: Status, cause: str
     ) -> None:
         """Record how dispatched calls ended without an answer, with what had been sampled by then."""
+        ended = []
         for call, completion in zip(calls, sampled.completions, strict=False):  # no call where nothing was dispatched
             tokens = {**token_fields(completion), "token_status": "missing", "error": cause}
-            await self._record(session, call, Answer(status=status, latency_s=sampled.latency_s, **tokens))
+            ended.append((call, Answer(status=status, latency_s=sampled.latency_s, **tokens)))
+        if ended:
+            await self._record(session, ended)
 
 
 async def together(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
@@ -248,6 +258,15 @@ async def together(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _repeats(request: Request, earlier: Flight | Intent) -> bool:
+    """Whether a request is sent again that was sent before. BadRequest where its key stands for another one."""
+    key, same_body = request.idempotency_key, earlier.body_digest == request.body_digest
+    same_key = bool(key) and earlier.idempotency_key == key
+    if same_key and not same_body:
+        raise BadRequest(f"idempotency key {key!r} was used with another body", param="Idempotency-Key")
+    return same_body and (request.is_retry or same_key)
 
 
 def _check(request: Request, max_running: int) -> None:

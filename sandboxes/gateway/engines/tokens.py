@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
+from sandboxes.gateway.errors import EngineTrouble
 from sandboxes.gateway.sessions.recorded import UNKNOWN
 
 NO_LOGPROB = -9999.0  # what the engine sends for a log-prob that is NaN, minus infinity or absent
+MOST_IDS = 2**31  # no vocabulary is larger
 ROUNDING = 1e-3  # a log-prob may be over 0 by as much as arithmetic makes it
 
 
@@ -42,16 +45,27 @@ class Completion:
         return [_sendable(entry) for entry in self._entries[begin:end]]
 
     def add(self, choice: dict[str, Any]) -> list[int]:
-        """Take in one choice, whole or a stream's next part. Returns the new ids."""
-        new: list[int] = choice.get("token_ids") or []
+        """Take in one choice, whole or a stream's next part. Returns the new ids.
+
+        EngineTrouble, and nothing taken in, where these are no ids, log-probs or spans: the journal, the tree and the
+        lake hold what comes through here, and need not look again.
+        """
+        try:
+            new: list[int] = choice.get("token_ids") or []
+            content = (choice.get("logprobs") or {}).get("content") or []
+            logprobs = [entry.get("logprob") for entry in content]
+            spans = [(str(span["version"]), span["start"], span["end"]) for span in choice.get("weight_versions") or []]
+            bounds = [bound for span in spans for bound in span[1:]]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise EngineTrouble(f"the engine's answer has another form than its route's: {error!r}") from error
+        if not (_all(new, int) and _all(bounds, int) and _all(logprobs, float, int, NoneType)):
+            raise EngineTrouble("the engine's answer has token ids, log-probs or versions that are no numbers")
+        if new and not 0 <= min(new) <= max(new) < MOST_IDS:
+            raise EngineTrouble(f"the engine's answer has token ids from {min(new)} to {max(new)}, which no model has")
         self.token_ids += new
-        content = (choice.get("logprobs") or {}).get("content") or []
-        logprobs = [entry.get("logprob") for entry in content]
         self.logprobs += [math.nan if one is None else one for one in logprobs] if None in logprobs else logprobs
         self._entries += content
-        self.spans += [
-            (str(span["version"]), span["start"], span["end"]) for span in choice.get("weight_versions") or []
-        ]
+        self.spans += spans
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         self.stop_reason = choice.get("stop_reason") if choice.get("stop_reason") is not None else self.stop_reason
         return new
@@ -74,6 +88,11 @@ def token_fields(completion: Completion, vocabulary: int | None = None) -> dict[
     }
 
 
+def _all(values: Any, *kinds: type) -> bool:
+    """Whether it is a list of these kinds; without a step of Python's per value."""
+    return isinstance(values, list) and set(map(type, values)) <= set(kinds)
+
+
 def _numbers(logprobs: list[float]) -> bool:
     """Whether all are; without a step of Python's per token."""
     return not logprobs or (math.isfinite(sum(logprobs)) and min(logprobs) > NO_LOGPROB)
@@ -89,9 +108,8 @@ def _fault(completion: Completion, versions: list[int], vocabulary: int | None) 
         return f"the log-prob of token {at} is not a number"
     if max(logprobs) > ROUNDING:
         return f"the log-prob of token {logprobs.index(max(logprobs))} is {max(logprobs)}: a probability over 1"
-    if min(ids) < 0 or (vocabulary is not None and max(ids) >= vocabulary):
-        outside = min(ids) if min(ids) < 0 else max(ids)
-        return f"token id {outside} is outside the vocabulary of {vocabulary}"
+    if vocabulary is not None and max(ids) >= vocabulary:
+        return f"token id {max(ids)} is outside the vocabulary of {vocabulary}"
     if UNKNOWN in versions:
         labels = sorted({label for label, _, _ in completion.spans})
         return f"weight version labels {labels} do not give every token a registered version"

@@ -25,10 +25,17 @@ class Part:
 
 
 class Flight:
-    """A running request. Parts of the content arrive on a queue, `None` at the end; the recorded calls are the task's."""
+    """A running request. Parts of the content arrive on a queue, `None` at the end; the recorded calls are the task's.
 
-    def __init__(self, work: Callable[["Flight"], Any], choices: int) -> None:
+    Digest and key are those of its body and headers, so that a repetition finds it before it is dispatched.
+    """
+
+    def __init__(
+        self, work: Callable[["Flight"], Any], choices: int, body_digest: str = "", idempotency_key: str | None = None
+    ) -> None:
         self.choices = choices
+        self.body_digest = body_digest
+        self.idempotency_key = idempotency_key
         self.parts: asyncio.Queue[Part | None] = asyncio.Queue()
         self.ending = (Status.CANCELLED, "the client disconnected or the session ended")
         self.calls: list[Recorded] = []  # one per choice, from dispatch on

@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -179,15 +179,25 @@ class Journal:
 
     # ---- calls and rewards
 
-    async def intent(self, session_id: str, intent: Intent) -> None:
-        locked = await self._locked(session_id, f"{intent.call_id} intent", intent.model_dump_json())
-        await self._write(
-            "insert into calls values (?, ?, ?, ?)", session_id, intent.call_index, intent.call_id, locked
-        )
+    async def intents(self, session_id: str, intents: Sequence[Intent]) -> None:
+        """Of one request's choices, all or none."""
+        rows = [
+            (
+                session_id,
+                one.call_index,
+                one.call_id,
+                await self._locked(session_id, f"{one.call_id} intent", _json(one)),
+            )
+            for one in intents
+        ]
+        await self._change(lambda db: db.executemany("insert into calls values (?, ?, ?, ?)", rows))
 
-    async def answer(self, session_id: str, call_id: str, answer: Answer) -> None:
-        locked = await self._locked(session_id, f"{call_id} answer", answer.model_dump_json())
-        await self._write("insert into answers values (?, ?)", call_id, locked)
+    async def answers(self, session_id: str, answers: Sequence[tuple[str, Answer]]) -> None:
+        """Of one request's choices, by call id, all or none."""
+        rows = [
+            (call_id, await self._locked(session_id, f"{call_id} answer", _json(answer))) for call_id, answer in answers
+        ]
+        await self._change(lambda db: db.executemany("insert into answers values (?, ?)", rows))
 
     async def calls(self, session_id: str) -> list[Recorded]:
         """All calls of a session in order, also those without an answer. Unreadable where its key is gone."""
@@ -292,6 +302,10 @@ class Journal:
         if old:
             await self._run(lambda db: db.execute("pragma wal_checkpoint(truncate)").fetchall())
         return len(old), calls
+
+
+def _json(record: Intent | Answer) -> str:
+    return record.model_dump_json()
 
 
 def _prune(db: sqlite3.Connection, session_id: str) -> int:

@@ -410,7 +410,7 @@ class Sessions:
             if call.answer is None:
                 call.answer = Answer(status=Status.INFRA_ERROR, error="the gateway died while this call ran")
                 try:
-                    await self._journal.answer(session.session_id, call.intent.call_id, call.answer)
+                    await self._journal.answers(session.session_id, [(call.intent.call_id, call.answer)])
                 except JournalError as error:
                     await self.mask(session, f"journal: {error}")
 
