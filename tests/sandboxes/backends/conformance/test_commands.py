@@ -9,25 +9,29 @@ import pytest
 from sandboxes.backends.base import BoxSpec, SandboxError
 from sandboxes.deadline import Deadline, DeadlineExceeded
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def sh(box, script: str, *, timeout_s: float = 20.0, **more):
     return await box.exec(["sh", "-c", script], timeout_s=timeout_s, **more)
 
 
-async def test_exit_codes_and_both_streams_come_back(box):
-    result = await sh(box, "echo out; echo err >&2; exit 7")
+async def test_exit_codes_and_both_streams_come_back(shared):
+    result = await sh(shared, "echo out; echo err >&2; exit 7")
     assert (result.exit_code, result.stdout, result.stderr) == (7, b"out\n", b"err\n")
     assert not result.timed_out
     assert result.dropped_bytes == 0
-    assert (await sh(box, "kill -TERM $$")).exit_code == -15
+    assert (await sh(shared, "kill -TERM $$")).exit_code == -15
 
 
-async def test_stdin_reaches_the_command_and_bytes_need_not_be_text(box):
+async def test_stdin_reaches_the_command_and_bytes_need_not_be_text(shared):
     data = bytes(range(256)) * 4000
-    result = await box.exec(["sha256sum"], timeout_s=20, stdin=data)
-    assert result.stdout.split()[0] == (await box.exec(["sha256sum", "-"], timeout_s=20, stdin=data)).stdout.split()[0]
-    assert (await box.exec(["cat"], timeout_s=20, stdin=b"\xff\x00\xfe")).stdout == b"\xff\x00\xfe"
-    assert (await box.exec(["true"], timeout_s=20, stdin=data)).exit_code == 0  # unread stdin is no error
+    result = await shared.exec(["sha256sum"], timeout_s=20, stdin=data)
+    assert (
+        result.stdout.split()[0] == (await shared.exec(["sha256sum", "-"], timeout_s=20, stdin=data)).stdout.split()[0]
+    )
+    assert (await shared.exec(["cat"], timeout_s=20, stdin=b"\xff\x00\xfe")).stdout == b"\xff\x00\xfe"
+    assert (await shared.exec(["true"], timeout_s=20, stdin=data)).exit_code == 0  # unread stdin is no error
 
 
 async def test_commands_see_their_folder_environment_and_tools(backend):
@@ -71,77 +75,78 @@ async def test_signals_that_the_controller_ignores_or_blocks_reach_commands(back
     await box.close()
 
 
-async def test_a_folder_that_cannot_be_entered_is_the_commands_failure(box):
-    result = await sh(box, "true", cwd="/nowhere")
+async def test_a_folder_that_cannot_be_entered_is_the_commands_failure(shared):
+    result = await sh(shared, "true", cwd="/nowhere")
     assert (result.exit_code, result.stderr) == (126, b"sh: cannot run in '/nowhere': No such file or directory\n")
     for name in ("a\0b", "\ud800"):
-        assert b"sh: cannot run in " in (await sh(box, "true", cwd=name)).stderr
-    assert (await sh(box, "pwd", cwd="pkg")).stdout == b"/testbed/pkg\n"
+        assert b"sh: cannot run in " in (await sh(shared, "true", cwd=name)).stderr
+    assert (await sh(shared, "pwd", cwd="pkg")).stdout == b"/testbed/pkg\n"
 
 
-async def test_output_need_not_be_text(box):
-    result = await sh(box, r"printf '\377\376\000bad\n'; printf '\300' >&2; exit 3")
+async def test_output_need_not_be_text(shared):
+    result = await sh(shared, r"printf '\377\376\000bad\n'; printf '\300' >&2; exit 3")
     assert (result.exit_code, result.stdout, result.stderr) == (3, b"\xff\xfe\x00bad\n", b"\xc0")
-    name = await box.exec(["printf", "\udcff"], timeout_s=20)  # an argument that is no UTF-8, as Python spells it
+    name = await shared.exec(["printf", "\udcff"], timeout_s=20)  # an argument that is no UTF-8, as Python spells it
     assert name.stdout == b"\xff"
 
 
-async def test_a_command_needs_a_time_that_ends(box):
+async def test_a_command_needs_a_time_that_ends(shared):
     for seconds in (float("inf"), float("nan")):
         with pytest.raises(ValueError, match="needs a time-out in seconds"):
-            await sh(box, "true", timeout_s=seconds)
+            await sh(shared, "true", timeout_s=seconds)
 
 
-async def test_silence_is_told_from_the_deadline(box):
-    quiet = await sh(box, "echo on; sleep 30", silence_s=0.5)
+async def test_silence_is_told_from_the_deadline(shared):
+    quiet = await sh(shared, "echo on; sleep 30", silence_s=0.5)
     assert (quiet.stopped_by, quiet.exit_code, quiet.stdout, quiet.timed_out) == ("silence", None, b"on\n", True)
     assert quiet.duration_s < 15
-    busy = await sh(box, "while true; do echo x >&2; sleep 0.1; done", timeout_s=1.5, silence_s=10)
+    busy = await sh(shared, "while true; do echo x >&2; sleep 0.1; done", timeout_s=1.5, silence_s=10)
     assert busy.stopped_by == "deadline"
-    done = await sh(box, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done", silence_s=10)
+    done = await sh(shared, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done", silence_s=10)
     assert (done.stopped_by, done.exit_code) == (None, 0)
 
 
-async def test_a_command_ends_with_the_deadline_around_it_which_says_what_went_on(box):
+async def test_a_command_ends_with_the_deadline_around_it_which_says_what_went_on(shared):
     with (
         Deadline(0.5, "the episode"),
         pytest.raises(DeadlineExceeded, match=r"0\.5 s for the episode .*while the command 'sleep 60' ran"),
     ):
-        await box.exec(["sleep", "60"], timeout_s=30)
+        await shared.exec(["sleep", "60"], timeout_s=30)
     with Deadline(60, "the episode"):
-        assert (await box.exec(["sleep", "60"], timeout_s=0.2)).stopped_by == "deadline"
-    assert (await sh(box, "echo on")).stdout == b"on\n"
+        assert (await shared.exec(["sleep", "60"], timeout_s=0.2)).stopped_by == "deadline"
+    assert (await sh(shared, "echo on")).stdout == b"on\n"
 
 
-async def test_a_command_that_does_not_exist_is_the_commands_failure(box):
-    result = await box.exec(["no-such-command"], timeout_s=20)
+async def test_a_command_that_does_not_exist_is_the_commands_failure(shared):
+    result = await shared.exec(["no-such-command"], timeout_s=20)
     assert result.exit_code == 127
     assert b"no-such-command: cannot run" in result.stderr
 
 
-async def test_output_beyond_the_limit_is_drained_and_counted(box):
-    result = await sh(box, "yes | head -c 20000000; yes e | head -c 3000000 >&2")
+async def test_output_beyond_the_limit_is_drained_and_counted(shared):
+    result = await sh(shared, "yes | head -c 20000000; yes e | head -c 3000000 >&2")
     for stream, said in ((result.stdout, b"y\n"), (result.stderr, b"e\n")):
         assert re.fullmatch(rb"(%s){16384}\n\[\.\.\. \d+ bytes left out \.\.\.\]\n(%s){16384}" % (said, said), stream)
     assert result.dropped_bytes == 23_000_000 - 2 * 65_536
     assert result.exit_code == 0
 
 
-async def test_an_argument_the_kernel_would_not_take_is_a_clear_error(box):
+async def test_an_argument_the_kernel_would_not_take_is_a_clear_error(shared):
     for size in (131_072, 3_000_000):
         with pytest.raises(ValueError, match="send it over stdin"):
-            await box.exec(["echo", "x" * size], timeout_s=20)
+            await shared.exec(["echo", "x" * size], timeout_s=20)
     with pytest.raises(ValueError, match="send them over stdin"):
-        await box.exec(["echo", *["x" * 1000] * 2000], timeout_s=20)
-    assert (await box.exec(["echo", "x" * 131_071], timeout_s=20)).exit_code == 0
+        await shared.exec(["echo", *["x" * 1000] * 2000], timeout_s=20)
+    assert (await shared.exec(["echo", "x" * 131_071], timeout_s=20)).exit_code == 0
 
 
-async def test_calls_of_many_callers_take_turns(box):
-    results = await asyncio.gather(*(sh(box, f"echo {number}") for number in range(20)))
+async def test_calls_of_many_callers_take_turns(shared):
+    results = await asyncio.gather(*(sh(shared, f"echo {number}") for number in range(20)))
     assert [result.stdout for result in results] == [b"%d\n" % number for number in range(20)]
 
 
-async def test_a_closed_box_says_so_and_may_be_closed_again(box):
+async def test_a_closed_box_says_so_and_may_be_closed_again(backend):
+    box = await backend.start(BoxSpec())
     await box.close()
     await box.close()
     with pytest.raises(SandboxError, match="it was closed"):
