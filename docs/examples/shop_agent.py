@@ -119,7 +119,10 @@ def problem(case: Scenario) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agent", choices=["model", "expert"], default="model")
-    parser.add_argument("--only", action="append", help="a scenario's name; may be repeated")
+    names = [case.name for case in SCENARIOS]
+    parser.add_argument(
+        "--only", action="append", choices=names, metavar="NAME", help="a scenario's name; may be repeated"
+    )
     parser.add_argument("--samples", type=int, default=1, help="episodes per scenario")
     parser.add_argument("--problems", help="write the rows of the problems to this file, and play nothing")
     given = parser.parse_args()
