@@ -51,7 +51,7 @@ class Export(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     session_id: str
-    discount: float = 1.0
+    discount: float = Field(default=1.0, ge=0, le=1)
     style: Literal["individual", "concat"] = "individual"
     drop_retry_orphans: bool = False
 

@@ -6,13 +6,13 @@ that a session's id ends with says the worker. Sessions are started at the worke
 
 import asyncio
 import itertools
-import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx
+import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,6 +25,7 @@ from sandboxes.gateway.sessions.keys import bearer, hashed
 from sandboxes.gateway.sessions.share import Share, number_of
 
 KNOWN_KEYS = 8192  # keys whose worker is remembered
+IDLE_S = 4.0
 START = "/rl/start_session"
 FULL = 429
 HOP = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"proxy-connection", b"te", b"trailer")
@@ -156,7 +157,8 @@ async def _copy(answer: httpx.Response, send: Send) -> None:
 
 def _client(path: Path) -> httpx.AsyncClient:
     # No time limit of its own: the worker that has the call has the deadlines.
-    limits = httpx.Limits(max_connections=1024, max_keepalive_connections=64)
+    # The other worker closes what was idle for 5 s (uvicorn's default): a connection must not be used just then.
+    limits = httpx.Limits(max_connections=1024, max_keepalive_connections=64, keepalive_expiry=IDLE_S)
     transport = httpx.AsyncHTTPTransport(uds=str(path), limits=limits)
     return httpx.AsyncClient(
         transport=transport, base_url="http://worker", timeout=httpx.Timeout(None, connect=5.0), trust_env=False
@@ -184,8 +186,8 @@ def _named(path: str, body: bytes | None) -> int | None:
 def _field(body: bytes, name: str) -> str | None:
     """A text field of a JSON body; None where there is none. What is wrong with the body, its handler says."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = orjson.loads(body)  # strict: half a surrogate pair, which Python's parser takes, has no digest
+    except orjson.JSONDecodeError:
         return None
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) else None

@@ -2,7 +2,11 @@
 
 from datetime import UTC, datetime
 
+import pytest
+from pydantic import ValidationError
+
 from lakehouse.records import Status
+from sandboxes.gateway.http.rl import Export
 from sandboxes.gateway.sessions.export import trajectories
 from sandboxes.gateway.sessions.recorded import Answer, Intent, Recorded
 from sandboxes.gateway.sessions.schema import SessionRow
@@ -44,3 +48,9 @@ def test_of_retries_that_nothing_continues_the_last_is_kept():
 
 def test_an_early_try_that_was_continued_is_no_orphan_and_the_later_one_is():
     assert kept(session([None, None, 0], [[7], [7], [8]]), drop=True) == ["c0", "c2"]
+
+
+@pytest.mark.parametrize("discount", [-0.1, 1.1, 1e308])
+def test_a_discount_beyond_1_by_which_credit_would_grow_without_bound_is_refused(discount):
+    with pytest.raises(ValidationError, match="discount"):
+        Export(session_id="s-1", discount=discount)
