@@ -44,7 +44,7 @@ class LoraOptions(Options):
     """Low-rank adapters (arXiv 2106.09685): W + (alpha / rank) B A, of which only A and B are trained."""
 
     rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32, gt=0)
+    alpha: int = Field(default=32, ge=1)
     target_modules: Literal["all-linear"] | list[str] = Field(
         default="all-linear", description="Ends of module names, such as q_proj; all-linear: every matrix but the head."
     )

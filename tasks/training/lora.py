@@ -52,7 +52,7 @@ def _ends(name: str, end: str) -> bool:
 
 def save(model: PreTrainedModel, weights: dict[str, Tensor], output: Path) -> None:
     """Writes `<output>/adapter` as peft reads it, from the whole weights by name."""
-    config = model.peft_config["default"]  # type: ignore[union-attr, index]
+    config = model.peft_config["default"]
     found = get_peft_model_state_dict(model, state_dict=weights, save_embedding_layers=False)
     folder = output / FOLDER
     folder.mkdir()
