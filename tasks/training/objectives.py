@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Estimator = Literal["none", "grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "reward", "pairs"]
+from lakehouse.selection.estimators import Estimator
+
 Aggregation = Literal["token", "sequence", "sum", "pair"]
 Need = Literal["behaviour", "reference", "teacher", "critic", "pairs"]
 Level = Literal["token", "sequence", "geometric"]
@@ -117,6 +118,7 @@ class ReinforcePp(Clipped):
 
     name: Literal["reinforce_pp"] = "reinforce_pp"
     estimators = ("reinforce_pp", "reinforce_pp_baseline")
+    filter = "fresh"
 
 
 class Gspo(Clipped):
@@ -157,6 +159,7 @@ class Ppo(Clipped):
     name: Literal["ppo"] = "ppo"
     needs = frozenset({"behaviour", "critic"})
     estimators = ("reward",)
+    filter = "fresh"
     gamma: float = Field(default=1.0, gt=0, le=1, description="Discount per token.")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="Generalised advantage estimation's lambda.")
     normalise: bool = Field(
@@ -179,7 +182,7 @@ class Distill(Objective):
     name: Literal["distill"] = "distill"
     needs = frozenset({"behaviour", "teacher"})
     estimators = ("none",)
-    filter = "policy"
+    filter = "fresh"
     aggregation: Literal["token", "sequence"] = "token"
     clip_advantage: float = Field(default=10.0, gt=0, description="Most that a token's advantage may be, in nats.")
 

@@ -15,7 +15,7 @@ def sapo(inputs: LossInputs, options: Sapo) -> Loss:
     paper's; negative tokens raise many others at once, and fade sooner.
     """
     ratio = (inputs.logprobs - inputs.proximal).exp()
-    tau = torch.where(inputs.advantages > 0, options.tau_positive, options.tau_negative).to(ratio.dtype)
+    tau = torch.full_like(ratio, options.tau_negative).masked_fill(inputs.advantages > 0, options.tau_positive)
     gate = torch.sigmoid(tau * (ratio - 1)) * 4 / tau
     faded = 4 * torch.sigmoid(tau * (ratio - 1)) * torch.sigmoid(-tau * (ratio - 1)) < 0.5  # of the gradient at ratio 1
     return Loss(-inputs.total(gate * inputs.advantages), counted(inputs, ratio, inputs.advantages, faded))
