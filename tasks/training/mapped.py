@@ -112,7 +112,8 @@ class Chunk:
 
     @property
     def indices(self) -> Ints:
-        return self._batch["row_index"].to_numpy(zero_copy_only=False).astype(np.int64)
+        found: Ints = self._batch["row_index"].to_numpy(zero_copy_only=False).astype(np.int64)
+        return found
 
     def _advantages(self, i: int, trained: Ints) -> Floats:
         """The row's `advantages`, or where it has none its `advantage` for all."""

@@ -19,6 +19,7 @@ NO_MEANS = {
     "normaliser",
     "tokens",
     "positions",
+    "computed",
     "importance_weight_squared",
     "positive_tokens",
     "negative_tokens",
@@ -36,6 +37,7 @@ def of_step(sums: Mapping[str, float], chosen: Sequence[Row], version: int) -> d
         "loss": sums["loss"] / sums["normaliser"],
         "tokens_trained": tokens,
         "tokens_seen": sums["positions"],
+        "tokens_computed": sums["computed"],  # fewer where rows share a prefix
     }
     policy = "ratio" in sums
     alike = {name for name in sums if name not in NO_MEANS and not name.startswith(histograms.PREFIX)}
