@@ -52,7 +52,12 @@ def _contradictory(config: "TrainConfig") -> Iterator[str]:
         yield f"a sequence-level correction with {name}, whose advantages differ from token to token: level=token"
     if isinstance(config.correction, M2po) and config.proximal == "approximated":
         yield "correction=m2po with proximal=approximated: its bound is on the recomputed policy's distance"
-    if config.kl and config.kl.estimator == "k1" and config.reference and config.reference.resolve() == config.model.resolve():
+    if (
+        config.kl
+        and config.kl.estimator == "k1"
+        and config.reference
+        and config.reference.resolve() == config.model.resolve()
+    ):
         yield "kl with k1 to the input model is 0 at every token, for k1 is measured before the first step: take k2 or k3"
     if config.kl and config.kl.estimator == "k1" and "teacher" in config.objective.needs:
         yield f"kl with k1 and {name}: k1 is taken from advantages, which {name} makes itself. Take k2 or k3"

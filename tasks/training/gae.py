@@ -29,8 +29,8 @@ def estimate(
 
 
 def _backwards(value: np.ndarray, reward: np.ndarray, options: Ppo) -> np.ndarray:
-    delta = reward + options.gamma * np.append(value[1:], 0.0) - value
-    advantage = np.empty_like(delta)
+    delta: np.ndarray = reward + options.gamma * np.append(value[1:], 0.0) - value
+    advantage: np.ndarray = np.empty_like(delta)
     later = 0.0
     for t in range(len(delta) - 1, -1, -1):
         advantage[t] = later = delta[t] + options.gamma * options.gae_lambda * later
