@@ -1,6 +1,7 @@
 """Real runs on the real stack: as commands, and as runs of deployments through Prefect's API."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -73,6 +74,14 @@ def deployments(stack):
     made = Deployments(stack)
     yield made
     made.http.close()
+
+
+@pytest.fixture(scope="module")
+def sources(stack):
+    """Package sources fetched for the repository's own home are not fetched again."""
+    held, cache = ROOT / ".lakeloop" / "cache" / "sdists", stack.home.cache / "sdists"
+    if held.is_dir() and not cache.exists():
+        shutil.copytree(held, cache)
 
 
 @pytest.fixture(scope="module")

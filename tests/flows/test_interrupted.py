@@ -23,14 +23,6 @@ from tasks.stack.settings import ROOT
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(300)]
 
 
-@pytest.fixture
-def sources(stack):
-    """Package sources fetched for the repository's own home are not fetched again."""
-    held, cache = ROOT / ".lakeloop" / "cache" / "sdists", stack.home.cache / "sdists"
-    if held.is_dir() and not cache.exists():
-        shutil.copytree(held, cache)
-
-
 @pytest.mark.bubblewrap
 def test_ctrl_c_ends_a_collect_and_its_boxes_with_status_130(stack, command, sources, deployments):
     try:
