@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -27,13 +28,15 @@ def export(
 
 
 def _gathered(model: PreTrainedModel, ranks: Ranks) -> dict[str, Tensor]:
-    """The whole weights, on the first rank alone."""
-    weights = {}
-    for name, parameter in model.state_dict().items():
-        whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter  # every rank takes part
-        if ranks.first:
-            weights[name] = whole.detach().cpu()
-    return weights
+    """The whole weights, on the first rank alone. Tied weights stay one tensor, which is written once."""
+    weights: dict[str, Tensor] = {}
+    known: dict[int, Tensor] = {}
+    for name, parameter in model.state_dict(keep_vars=True).items():
+        if id(parameter) not in known:
+            whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter  # every rank takes part
+            known[id(parameter)] = whole.detach().cpu() if ranks.first else torch.empty(0)
+        weights[name] = known[id(parameter)]
+    return weights if ranks.first else {}
 
 
 def _write(
