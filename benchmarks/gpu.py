@@ -42,11 +42,11 @@ def measure(size: str, shape: Shape, steps: int, peak_tflops: float | None) -> d
         num_key_value_heads=fewer,
         intermediate_size=inner,
         max_position_embeddings=1 << 15,
-        attn_implementation=attention.NAME,
-        dtype=kind,
     )
+    told._attn_implementation = attention.NAME
     with device:
-        model = LlamaForCausalLM(told).to(kind)
+        model = LlamaForCausalLM(told)
+    torch.nn.Module.to(model, kind)
     scoring.install(model)
     model.train()
     model.activation_checkpointing_enable({"use_reentrant": False})

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,8 @@ def loaded(folder: Path, way: str) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=way)
     if way == attention.NAME:
         scoring.install(model)
-    return model.train()
+    model.train()
+    return model
 
 
 def in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
@@ -104,9 +106,8 @@ def gains(folder: Path, vocabulary: int, quick: bool) -> dict[str, float]:
         say(f"prefix sharing: groups of {size}")
         shape = Shape(groups=1, size=size, prompt=128 if quick else 256, shortest=16, longest=96)
         rows = rows_of(shape, vocabulary, trained_from=shape.prompt - 1)
-        took = in_turns(
-            {"apart": lambda r=rows: step(own, r, None), "shared": lambda r=rows: step(own, r, 32)}, 1 if quick else 3
-        )
+        sides = {"apart": partial(step, own, rows, None), "shared": partial(step, own, rows, 32)}
+        took = in_turns(sides, 1 if quick else 3)
         found[str(size)] = middle([a / b for a, b in zip(took["apart"], took["shared"], strict=True)])
     return found
 

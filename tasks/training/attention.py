@@ -107,7 +107,7 @@ def _attention(
         mask = visible.dense(window)
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling, enable_gqa=grouped)
     else:
-        out = _Segments.apply(query, key, value, visible.tree.segments, scaling)
+        out = _Segments.apply(query, key, value, visible.tree.segments, scaling)  # type: ignore[no-untyped-call]
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -125,7 +125,7 @@ class _Segments(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, segments: list[Segment], scale: float | None
     ) -> Tensor:
         out, lse = torch.empty_like(query), query.new_empty(query.shape[:3])
@@ -146,7 +146,7 @@ class _Segments(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, key, value, out, lse = ctx.saved_tensors
         for_query, for_key, for_value = (torch.zeros_like(whole) for whole in (query, key, value))
 

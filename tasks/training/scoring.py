@@ -81,10 +81,12 @@ def _forward(self: Any, *args: Any, asked: tuple[Tensor, Tensor, float] | None =
     scored = about.pop("logits_to_keep")
     hidden = self.get_decoder()(*args, **about).last_hidden_state[0, scored]
     critic.judge(self, hidden)
-    head = _head(self)
+    head: Any = _head(self)
     positions, targets, temperature = asked
     if type(head) is nn.Linear and not isinstance(head.weight, DTensor):
-        return _Scores.apply(hidden, head.weight, head.bias, positions, targets, temperature)
+        return _Scores.apply(  # type: ignore[no-untyped-call]
+            hidden, head.weight, head.bias, positions, targets, temperature
+        )
     return _of_logits(head(hidden), positions, targets, temperature)  # an adapter on the head, or the head in shards
 
 
@@ -104,7 +106,7 @@ class _Scores(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden: Tensor,
         weight: Tensor,
@@ -134,9 +136,7 @@ class _Scores(torch.autograd.Function):
         return chosen - whole[positions], entropy[positions]
 
     @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, for_logprobs: Tensor | None, for_entropy: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, for_logprobs: Tensor | None, for_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, positions, targets, whole, entropy = ctx.saved_tensors
         if for_logprobs is None:
             for_logprobs = torch.zeros_like(targets, dtype=whole.dtype)
