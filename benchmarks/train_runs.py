@@ -20,7 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 TRL = "trl==1.16.0"
 MICRO_BATCH = 2048  # tokens computed in one of our forward passes
 LIMIT_S = 3600
-KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 36)}  # as `lakeloop train` starts its trainer
+ALIKE = {  # both run as `lakeloop train` starts its trainer: memory is kept, and threads that wait do not spin
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 36),
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def _gaps(ends: list[float]) -> list[float]:
 
 def _run(command: list[str], log: Path) -> float:
     """Runs to the end; MiB of memory that the process had at most. RuntimeError with its last lines where it fails."""
-    environment = os.environ | KEPT | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | ALIKE
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT)
         until = time.monotonic() + LIMIT_S
