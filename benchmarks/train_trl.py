@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 
-class Clock(TrainerCallback):  # type: ignore[misc]
+class Clock(TrainerCallback):
     """When each optimiser step ended."""
 
     def __init__(self) -> None:

@@ -6,11 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from lakehouse.selection.estimators import Estimator
 from tasks.training.combinations import refuse_senseless
 from tasks.training.objectives import (
     AnyCorrection,
     AnyObjective,
-    Estimator,
     Kl,
     Options,
     Proximal,
