@@ -196,7 +196,7 @@ class Engine:
     async def weight_label(self) -> str | None:
         """The label of the served weights; None where the engine does not tell (it then tells with each answer)."""
         answer = await self._text.get("/weight_info", deadline_s=ASIDE_S)
-        return str(answer.json()["weight_version"]) if answer.status == 200 else None
+        return answer.told("weight_version") if answer.status == 200 else None
 
     async def label(self) -> str | None:
         """As `weight_label`, at most a second old; where the engine does not tell, the label its last answer showed."""
@@ -248,7 +248,7 @@ class Engine:
 
     async def version(self) -> str:
         answer = await self._text.get("/version", deadline_s=ASIDE_S)
-        return str(answer.json()["version"]) if answer.status == 200 else "unknown"
+        return answer.told("version") if answer.status == 200 else "unknown"
 
     async def _render_raw(self, prompt: str | Sequence[int], sampling: Mapping[str, Any]) -> Rendered:
         if await self.route() == "chat":

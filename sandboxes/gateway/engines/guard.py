@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 RESOLVED_LIFE_S = 60.0  # a checked address is used for this long before the name is resolved again
 
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+
 
 class Guard:
     """One upstream's host under an allow-list of host names, addresses and networks.
@@ -70,13 +73,25 @@ class Guard:
         )
 
     def _may(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
         if any(address in network for network in self._networks):
             return True
+        if isinstance(address, ipaddress.IPv6Address) and (inner := _inner(address)):
+            return self._may(inner)
         if not self._listed or self.host.lower() == "localhost":
             return address.is_loopback
         return address.is_global and not address.is_multicast
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Where an IPv6 address leads that carries an IPv4 one: mapped, 6to4 (RFC 3056), NAT64 (RFC 6052), Teredo (RFC 4380) and the
+    deprecated compatible form. Such an address looks public whatever it carries."""
+    if address.ipv4_mapped or address.sixtofour:
+        return address.ipv4_mapped or address.sixtofour
+    if address.teredo:
+        return address.teredo[1]
+    if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):  # ::1 is this machine, not 0.0.0.1
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return None
 
 
 def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:

@@ -235,4 +235,4 @@ class Member:
             answer = await self._http.get("/weight_info")
         except EngineSilent:
             return None
-        return str(answer.json()["weight_version"]) if answer.status == 200 else None
+        return answer.told("weight_version") if answer.status == 200 else None

@@ -33,6 +33,13 @@ class Answer:
         except orjson.JSONDecodeError:
             return loads(self.raw)
 
+    def told(self, name: str) -> str:
+        """A field of the JSON object that was asked for. EngineTrouble where the answer is something else."""
+        try:
+            return str(self.json()[name])
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineTrouble(f"the engine's answer to {self.path} is no object with {name!r}") from error
+
 
 class Upstream:
     """Connections to one engine. Every failure to get an answer is an `EngineTrouble`; statuses are the caller's to read."""

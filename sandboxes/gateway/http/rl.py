@@ -17,6 +17,7 @@ from sandboxes.gateway.http.endpoints import Endpoint, Handler, Key
 from sandboxes.gateway.sessions import export
 from sandboxes.gateway.sessions.budget import Limits
 from sandboxes.gateway.sessions.journal import Journal
+from sandboxes.gateway.sessions.keys import same
 from sandboxes.gateway.sessions.lines import links
 from sandboxes.gateway.sessions.report import report
 from sandboxes.gateway.sessions.schema import RewardRow
@@ -30,7 +31,9 @@ class StartSession(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     task_id: str = Field(min_length=1, max_length=512)
-    api_key: str | None = Field(default=None, min_length=8, max_length=512)
+    api_key: str | None = Field(
+        default=None, min_length=8, max_length=512, pattern=r"^[\x21-\x7e]+$"
+    )  # as a header has it
     mode: Mode = "policy"
     limits: Limits = Limits()
     key_life_s: float | None = Field(default=None, gt=0, le=YEAR_S)  # of both keys; None: they do not expire
@@ -150,6 +153,8 @@ class RL:
     async def start_session(self, request: Request) -> Response:
         self._access.operator(request)
         body = await parsed(request, StartSession)
+        if body.api_key and same(body.api_key, self._access.operator_key):
+            raise BadRequest("`api_key` is the operator key, which opens everything: give another", param="api_key")
         self._sessions.stop.check()
         facts = await self._engines.facts()
         await self._engines.admit(policy=body.mode == "policy")

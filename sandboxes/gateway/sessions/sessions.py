@@ -6,6 +6,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -120,6 +121,7 @@ class Sessions:
         self._ended: OrderedDict[str, Session] = OrderedDict()
         self._keys: dict[str, KeyRow] = {}  # of sessions in memory
         self._number = 0
+        self._refreshing = asyncio.Lock()
         self._past = (0, 0)  # exact and dispatched calls of sessions that ended since the start
 
     @property
@@ -172,37 +174,38 @@ class Sessions:
         """A new session, its model key and reward key. Conflict for a key that another task's active session holds;
         Stopped where too many sessions are lost; Busy where there is no room."""
         self.stop.check()
-        if api_key:
-            await self._refresh(task_id, api_key)
-        await self._make_room()
-        self._room.take(len(self._open))
-        model_key, reward_key = api_key or new_key("model"), new_key("reward")
-        self._number = self._share.next_after(self._number)
-        row = SessionRow(
-            n=self._number,
-            session_id=f"{task_id}-{self._number}",
-            task_id=task_id,
-            mode=mode,
-            engine_version=engine_version,
-            template_digest=template_digest,
-            limits=(limits or Limits()).model_dump_json(exclude_none=True),
-            subject=subject,
-            started_at=now().isoformat(),
-        )
-        keys = [
-            _key(row.session_id, model_key, self._model_scopes, key_life_s),
-            _key(row.session_id, reward_key, "reward", key_life_s),
-        ]
-        session = Session(row, "open", None, None)
-        self._admit(session, keys)
-        try:
-            await self._journal.start_session(row, keys)
-        except JournalError as error:
-            self._forget(session)
-            self._room.tell(len(self._open))
-            raise JournalTrouble(f"the journal cannot be written, so nothing would be recorded: {error}") from error
-        self._tell("started", session)
-        return session, model_key, reward_key
+        async with self._refreshing if api_key else nullcontext():  # two at once would leave one that no key opens
+            if api_key:
+                await self._refresh(task_id, api_key)
+            await self._make_room()
+            self._room.take(len(self._open))
+            model_key, reward_key = api_key or new_key("model"), new_key("reward")
+            self._number = self._share.next_after(self._number)
+            row = SessionRow(
+                n=self._number,
+                session_id=f"{task_id}-{self._number}",
+                task_id=task_id,
+                mode=mode,
+                engine_version=engine_version,
+                template_digest=template_digest,
+                limits=(limits or Limits()).model_dump_json(exclude_none=True),
+                subject=subject,
+                started_at=now().isoformat(),
+            )
+            keys = [
+                _key(row.session_id, model_key, self._model_scopes, key_life_s),
+                _key(row.session_id, reward_key, "reward", key_life_s),
+            ]
+            session = Session(row, "open", None, None)
+            self._admit(session, keys)
+            try:
+                await self._journal.start_session(row, keys)
+            except JournalError as error:
+                self._forget(session)
+                self._room.tell(len(self._open))
+                raise JournalTrouble(f"the journal cannot be written, so nothing would be recorded: {error}") from error
+            self._tell("started", session)
+            return session, model_key, reward_key
 
     async def end(self, session: Session, reason: str) -> None:
         """Close a session; running calls are cancelled and recorded. May be called twice."""

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sandboxes.gateway.engines.guard import Guard
+from sandboxes.gateway.engines.upstream import Answer
+from sandboxes.gateway.errors import EngineTrouble
 from sandboxes.gateway.engines.upstream import Upstream
 from sandboxes.gateway.engines.waiting import CURRENT, Waiting
 from sandboxes.gateway.errors import EngineRefused, EngineSilent, EngineTrouble
@@ -41,6 +43,9 @@ def resolver(monkeypatch):
         "0.0.0.0",
         "::ffff:169.254.169.254",
         "fe80::1",
+        "64:ff9b::a9fe:a9fe",
+        "2002:a9fe:a9fe::1",
+        "::a9fe:a9fe",
     ],
 )
 def test_a_listed_name_may_not_resolve_to_a_special_address_unless_that_or_its_network_is_listed(resolver, address):
@@ -165,3 +170,9 @@ async def test_waiting_for_the_engine_is_counted_for_the_call_that_waits():
     with waiting, waiting:
         before = waiting.seconds
     assert waiting.seconds - before < 0.01
+
+
+@pytest.mark.parametrize("raw", [b"<html>", b"[]", b"{}", b"null"])
+def test_an_answer_that_does_not_tell_what_was_asked_is_the_engines_trouble_and_names_the_route(raw):
+    with pytest.raises(EngineTrouble, match="/version is no object with 'version'"):
+        Answer(200, "/version", raw).told("version")

@@ -51,7 +51,37 @@ async def test_a_key_of_ones_own_is_refused_for_another_task_and_refreshed_for_t
         assert (await stack.client.export(first["session_id"])) == {}
 
 
-@pytest.mark.parametrize("body", [{}, {"task_id": ""}, {"task_id": "t", "api_key": ""}, {"task_id": "t", "nope": 1}])
+async def test_starts_at_once_with_one_key_of_ones_own_leave_one_session_that_it_opens(start):
+    async with start() as stack:
+        operator, wanted = stack.gateway.operator_key, {"task_id": "a", "api_key": "my-own-key-1234"}
+        first = (await stack.post("/rl/start_session", operator, wanted)).json()["session_id"]
+        answers = await asyncio.gather(*(stack.post("/rl/start_session", operator, wanted) for _ in range(4)))
+        started = [answer.json()["session_id"] for answer in answers if answer.status_code == 200]
+        assert {answer.status_code for answer in answers} <= {200, 409} and started and first not in started
+        closed = {one["session_id"] for one in await stack.client.closed_sessions()}
+        open_now = [one for one in [first, *started] if one not in closed]
+        assert len(open_now) == 1
+        body = {"model": stack.model, "messages": [USER]}
+        assert (await stack.post("/v1/chat/completions", "my-own-key-1234", body)).status_code == 200
+        assert len(await stack.client.export(open_now[0])) == 1
+
+
+async def test_the_operator_key_is_no_session_key(start):
+    async with start() as stack:
+        key = stack.gateway.operator_key
+        assert (await stack.post("/rl/start_session", key, {"task_id": "t", "api_key": key})).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"task_id": ""},
+        {"task_id": "t", "api_key": ""},
+        {"task_id": "t", "api_key": " " * 16},
+        {"task_id": "t", "nope": 1},
+    ],
+)
 async def test_a_start_that_makes_no_sense_is_a_400(start, body):
     async with start() as stack:
         assert (await stack.post("/rl/start_session", stack.gateway.operator_key, body)).status_code == 400
