@@ -7,9 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sandboxes.gateway.engines.guard import Guard
-from sandboxes.gateway.engines.upstream import Answer
-from sandboxes.gateway.errors import EngineTrouble
-from sandboxes.gateway.engines.upstream import Upstream
+from sandboxes.gateway.engines.upstream import Answer, Upstream
 from sandboxes.gateway.engines.waiting import CURRENT, Waiting
 from sandboxes.gateway.errors import EngineRefused, EngineSilent, EngineTrouble
 from sandboxes.gateway.scripted.engine import serve
