@@ -23,7 +23,9 @@ from sandboxes.programs import boxed
 
 STARTING_S = 300.0  # for room in the gateway, and for weights that are being swapped
 FETCHING_S = 60.0
-GRADING_S = 600.0
+# Most of it is waiting for room: a patch that hangs has its second try with nothing beside it, and where many of a run hang,
+# running out of time in that queue would make an infrastructure failure, which has no reward, of what deserves 0.
+GRADING_S = 3600.0
 CLOSING_S = 30.0  # each of: end the session, close the environment
 MARGIN_S = 1.0  # between a phase's deadline and the end of its time
 
