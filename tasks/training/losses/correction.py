@@ -19,18 +19,17 @@ def correct(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Weights [tokens] without gradient, and their metrics as sums over tokens. With rho = pi_proximal / pi_behaviour:
 
-    truncate  min(rho, high): truncated importance sampling. IMPALA (arXiv 1802.01561); for a sampler that differs from
-    the
-              trainer "Your efficient RL framework secretly brings you off-policy RL training" (Yao et al., 2025)
-    mask      rho where low <= rho <= high, else 0: masked importance sampling ("When speed kills stability", Liu et
-    al., 2025)
-              Both by level. token: rho of the token. sequence: prod rho over the token's sequence. geometric: that to
-              the power of 1 / tokens.
-    icepop    rho of the token where low <= rho <= high, else 0. Ring-1T (2510.18855), 0.5 to 5 kpop      rho of the
-    token where the binary KL divergence of {this token, any other} is at most `limit` both ways, else 0.
-              D(p, q) = p log(p / q) + (1 - p) log((1 - p) / (1 - q)). KPop (Guo et al., Ring team, 2026), limit 0.1.
-              Wide for rare tokens, narrow for sure ones
-    m2po      rho where (log rho)^2 <= cutoff, else 0; `cutoff` is the step's (`second_moment_cutoff`). M2PO (2510.01161)
+    * truncate: min(rho, high), truncated importance sampling. IMPALA (arXiv 1802.01561); for a sampler that differs from the
+      trainer "Your efficient RL framework secretly brings you off-policy RL training" (Yao et al., 2025).
+    * mask: rho where low <= rho <= high, else 0, masked importance sampling ("When speed kills stability", Liu et al., 2025).
+    * icepop: rho of the token where low <= rho <= high, else 0. Ring-1T (2510.18855), 0.5 to 5.
+    * kpop: rho of the token where the binary KL divergence of {this token, any other} is at most `limit` both ways, else 0:
+      D(p, q) = p log(p / q) + (1 - p) log((1 - p) / (1 - q)), wide for rare tokens, narrow for sure ones. KPop (Guo et al.,
+      Ring team, 2026), limit 0.1.
+    * m2po: rho where (log rho)^2 <= cutoff, else 0; `cutoff` is the step's (`second_moment_cutoff`). M2PO (2510.01161).
+
+    truncate and mask go by level: `token` is rho of the token, `sequence` prod rho over the token's sequence, `geometric` that
+    to the power of 1 / tokens.
     """
     with torch.no_grad():
         log_ratio = proximal - behaviour
