@@ -58,7 +58,7 @@ def _folder(run: str) -> Path:
 
     runs = home().runs
     if not run:
-        there = sorted(runs.glob("*/work/metrics.jsonl"), key=lambda file: file.stat().st_mtime)
+        there = sorted(runs.glob(str(Path("*", "work", "metrics.jsonl"))), key=lambda file: file.stat().st_mtime)
         if not there:
             raise NoRun(f"no training run under {runs}: `lakeloop train` makes one")
         return there[-1].parents[1]
