@@ -65,7 +65,7 @@ def cluster(lake: str, table: str) -> int:
                 sink.write(rows)
             sink.close()
         _commit(lake, table, merged, sink)
-    except BaseException:
+    except BaseException:  # an interrupt too: what is half written is no file of the table
         sink.discard()
         raise
     return len(merged)

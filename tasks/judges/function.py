@@ -50,7 +50,7 @@ class FunctionJudge:
         except (OSError, asyncio.IncompleteReadError):
             await _end(process)
             raise JudgeFailed(f"{self.function} ended its process") from None
-        except BaseException:
+        except BaseException:  # a cancellation too: no process outlives its judgement
             await _end(process)
             raise
         self._idle.append(process)

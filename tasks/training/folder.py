@@ -51,7 +51,7 @@ def appearing(folder: Path, facts: dict[str, str]) -> Iterator[Path]:
     try:
         yield partial
         finish(partial, folder, facts)
-    except BaseException:
+    except BaseException:  # an interrupt too: a folder appears whole or not at all
         shutil.rmtree(partial, ignore_errors=True)
         raise
 

@@ -51,7 +51,7 @@ def _erase(db: sqlite3.Connection, session_id: str) -> None:
         for table in by_session:
             db.execute(f"delete from {table} where session_id = ?", (session_id,))  # noqa: S608 - tables of ours
         db.execute("commit")
-    except BaseException:
+    except BaseException:  # an interrupt too: half an erasure is none
         db.execute("rollback")
         raise
 

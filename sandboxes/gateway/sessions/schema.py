@@ -122,7 +122,7 @@ def prepare(db: sqlite3.Connection) -> None:
             db.execute(statement)
         db.execute(f"pragma user_version = {VERSION}")
         db.execute("commit")
-    except BaseException:
+    except BaseException:  # an interrupt too: a journal has one version or the next
         db.execute("rollback")
         raise
 

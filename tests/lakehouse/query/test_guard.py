@@ -136,6 +136,7 @@ def test_what_is_more_than_reading_the_lake_is_refused(filled, tmp_path, sql):
 def test_reading_is_allowed_in_all_its_forms(filled, sql):
     with lakehouse.connect(filled) as connection:
         connection.execute(sql)
+        assert connection.sql("select count(*) from audit").fetchone() == (1,)  # it goes on reading the same lake
 
 
 @pytest.mark.parametrize("sql", ["selec 1", "select from", "from episodes where", "explain selec"])
