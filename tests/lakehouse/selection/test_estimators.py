@@ -7,11 +7,9 @@ import polars as pl
 import pytest
 
 from lakehouse.export import training_set
-from lakehouse.label import label
 from lakehouse.query import query
 from lakehouse.selection.estimators import STEPWISE, Overlong, estimated, step_advantages
 from lakehouse.selection.select import NothingTrainable, Selection, estimator_of, rebuilt, select
-from lakehouse.write import Writer
 
 # Group a of three, one of which is not kept but scored; group b of two; c alone; d nothing kept; one of a not scored.
 GROUPS = ["a", "a", "a", "a", "b", "b", "c", "d"]
@@ -111,24 +109,13 @@ def test_long_episodes_lose_of_their_reward_and_no_more_than_the_penalty():
         Overlong(limit=20, buffer=21)
 
 
-@pytest.fixture
-def lake_of(lake, make):
-    def land(batch):
-        Writer(lake).append("problems", [make.problem()])
-        batch.land(lake)
-        label(lake, "search@2")
-        return lake
-
-    return land
-
-
 PAIRS = Selection(
     objective="dpo", rubrics=["search@2"], filter="grpo", policy_version=1, advantage="pairs", max_tokens_per_row=20
 )
 
 
-def test_a_pair_of_whole_answers_is_pinned_and_rebuilt(lake_of, make):
-    lake = lake_of(make.group([True, False, True, False]))
+def test_a_pair_of_whole_answers_is_pinned_and_rebuilt(landed, make):
+    lake = landed(make.group([True, False, True, False]))
     made = select(lake, PAIRS)
     assert (made.rows, made.reasons, made.ledger.dropped) == (2, {"not_in_pair": 2}, {"not_in_pair": 4})
     assert query("select advantage from training_rows order by row_index", lake)["advantage"].to_list() == [1.0, -1.0]
@@ -137,18 +124,18 @@ def test_a_pair_of_whole_answers_is_pinned_and_rebuilt(lake_of, make):
     assert rebuilt(lake, record) == record.digest
 
 
-def test_a_pair_with_a_row_that_is_too_long_is_no_pair(lake_of, make):
+def test_a_pair_with_a_row_that_is_too_long_is_no_pair(landed, make):
     long = [make.call([1, 2, 3], list(range(4, 40)))]
-    lake = lake_of(make.batch(sample=0, calls=long) + make.batch(sample=1, match=False))
+    lake = landed(make.batch(sample=0, calls=long) + make.batch(sample=1, match=False))
     with pytest.raises(NothingTrainable, match="1 partner_too_long, 1 too_long"):
         select(lake, PAIRS)
 
 
-def test_an_overlong_answer_is_worth_less_than_a_short_one_of_the_same_outcome(lake_of, make):
+def test_an_overlong_answer_is_worth_less_than_a_short_one_of_the_same_outcome(landed, make):
     """The short one was cut off: without an end of text it is not taken for a long one."""
     long = [make.call([1, 2, 3], list(range(4, 14)))]
     cut = [make.call([1, 2, 3], [4, 5], finish_reason="length")]
-    lake = lake_of(
+    lake = landed(
         make.batch(sample=0, calls=long) + make.batch(sample=1, calls=cut) + make.batch(sample=2, match=False)
     )
     made = Selection(
@@ -161,10 +148,10 @@ def test_an_overlong_answer_is_worth_less_than_a_short_one_of_the_same_outcome(l
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "reinforce_pp"])
-def test_an_episode_of_many_rows_counts_once(lake_of, make, estimator):
+def test_an_episode_of_many_rows_counts_once(landed, make, estimator):
     """Three conversations of the first episode are three rows, and no more than one episode in mean and deviation."""
     forest = [make.call([10 * i], [10 * i + 1], index=i, segment=i) for i in range(3)]
-    lake = lake_of(
+    lake = landed(
         make.batch(sample=0, calls=forest) + make.batch(sample=1, match=False) + make.batch(sample=2, match=False)
     )
     made = PAIRS.model_copy(update={"objective": "any", "advantage": estimator})

@@ -3,24 +3,11 @@
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.label import label
 from lakehouse.query import query
 from lakehouse.selection.ledger import Ledger, LedgerGap, Part
 from lakehouse.selection.select import Selection, select
-from lakehouse.write import Writer
 
 GRPO = Selection(objective="grpo", rubrics=["search@2"], filter="grpo", policy_version=1)
-
-
-@pytest.fixture
-def landed(lake, make):
-    def land(batch):
-        Writer(lake).append("problems", [make.problem()])
-        batch.land(lake)
-        label(lake, "search@2")
-        return lake
-
-    return land
 
 
 def test_replaced_tokens_are_masked_for_that_reason(landed, make):
