@@ -186,7 +186,7 @@ class Journal:
                 session_id,
                 one.call_index,
                 one.call_id,
-                await self._locked(session_id, f"{one.call_id} intent", _json(one)),
+                await self._locked(session_id, f"{one.call_id} intent", one.model_dump_json()),
             )
             for one in intents
         ]
@@ -195,7 +195,8 @@ class Journal:
     async def answers(self, session_id: str, answers: Sequence[tuple[str, Answer]]) -> None:
         """Of one request's choices, by call id, all or none."""
         rows = [
-            (call_id, await self._locked(session_id, f"{call_id} answer", _json(answer))) for call_id, answer in answers
+            (call_id, await self._locked(session_id, f"{call_id} answer", answer.model_dump_json()))
+            for call_id, answer in answers
         ]
         await self._change(lambda db: db.executemany("insert into answers values (?, ?)", rows))
 
@@ -302,10 +303,6 @@ class Journal:
         if old:
             await self._run(lambda db: db.execute("pragma wal_checkpoint(truncate)").fetchall())
         return len(old), calls
-
-
-def _json(record: Intent | Answer) -> str:
-    return record.model_dump_json()
 
 
 def _prune(db: sqlite3.Connection, session_id: str) -> int:

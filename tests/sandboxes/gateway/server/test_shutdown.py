@@ -69,8 +69,9 @@ async def test_what_runs_at_the_deadline_is_cut_with_a_503_and_recorded_with_wha
         async with process(tmp_path, engine_url, "--drain", "0.5") as (running, client):
             session = await client.start_session("t")
             cut = asyncio.create_task(post(client, session))
+            await dispatched(tmp_path)  # one after the other: rows come in the order of dispatch
             streamed = asyncio.create_task(post(client, session, stream=True, seed=1))
-            await dispatched(tmp_path)
+            await dispatched(tmp_path, 2)
             running.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(running.wait(), 20) == 0
             assert ((await cut).status_code, (await cut).headers["x-should-retry"]) == (503, "true")
