@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from sandboxes.gateway.server.bounded import BoundedHead
+from sandboxes.gateway.server.bounded import Bounded
 
 BACKLOG = 1024
 ENDED_AT_ONCE = 3  # exit status
@@ -74,7 +74,7 @@ def config(
     """How every one of our servers serves."""
     return uvicorn.Config(
         app,
-        http=BoundedHead,
+        http=Bounded,
         log_config=None,  # ours are JSON lines, see `logs`
         access_log=False,
         server_header=False,

@@ -18,7 +18,7 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     max_calls: int | None = Field(default=None, ge=1)  # each choice of n counts
-    max_prompt_tokens: int | None = Field(default=None, ge=1)  # summed over calls
+    max_prompt_tokens: int | None = Field(default=None, ge=1)  # summed over calls; each choice of n is one
     max_sampled_tokens: int | None = Field(default=None, ge=1)  # summed over calls
     max_concurrency: int | None = Field(default=None, ge=1)  # requests at a time
     max_wall_s: float | None = Field(default=None, gt=0)  # from the start of the session to the start of a call
@@ -72,8 +72,9 @@ class Budget:
         limits = self.limits
         if limits.max_prompt_tokens is not None:
             before = int(self.used["max_prompt_tokens"])
-            if before + len(prompt) > limits.max_prompt_tokens:
-                used = f"{before} are used and this prompt has {len(prompt)}"
+            if before + choices * len(prompt) > limits.max_prompt_tokens:
+                times = f", {choices} times for as many choices" if choices > 1 else ""
+                used = f"{before} are used and this prompt has {len(prompt)}{times}"
                 raise _spent("max_prompt_tokens", limits.max_prompt_tokens, used)
         if limits.max_sampled_tokens is not None:
             left = (limits.max_sampled_tokens - int(self.used["max_sampled_tokens"])) // choices

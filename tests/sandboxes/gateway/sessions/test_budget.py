@@ -73,6 +73,16 @@ async def test_a_prompt_beyond_the_budget_of_prompt_tokens_is_refused_and_a_shor
         assert (await ask(stack, session)).status_code == 200
 
 
+async def test_a_prompt_counts_once_for_each_of_its_choices(start):
+    async with start() as stack:
+        session = await stack.client.start_session("t", limits={"max_prompt_tokens": 150})
+        long = {"role": "user", "content": "x" * 60}
+        refused = await ask(stack, session, messages=[long], n=3)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "max_prompt_tokens")
+        assert "3 times for as many choices" in refused.text
+        assert (await ask(stack, session, messages=[long])).status_code == 200
+
+
 async def test_calls_beyond_the_concurrency_are_told_to_wait(start):
     async with start(["x" * 30], token_delay_s=0.02) as stack:
         session = await stack.client.start_session("t", limits={"max_concurrency": 1})
