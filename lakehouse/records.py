@@ -305,6 +305,22 @@ class Deployment(Record):
     deployed_at: datetime
 
 
+class GateDecision(Record):
+    """One decision of the gate about a version. Key: gate_id."""
+
+    gate_id: str  # derived from all that was decided on: deciding the same again adds nothing
+    name: str
+    candidate: int
+    champion: int | None  # the version it was compared with; None: none was promoted
+    policy_digest: str  # of `policy`
+    policy: str  # TOML, as it was read
+    measurements: str  # JSON: `values` by scope ("total", or a kind of problem) and metric, runs, rules; docs/gate.md
+    passed: bool
+    reasons: list[str]  # what refused it, in words; empty where it passed
+    decided_at: datetime
+    decided_by: str
+
+
 class Source(Record):
     """What may be done with the data of one source of problems or episodes. The newest row of a source holds.
 

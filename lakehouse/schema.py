@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakehouse import records
 
 SCHEMA_VERSION = (
-    2  # raised with every column; a table says which one wrote it, so that an older release does not write to it
+    3  # raised with every column; a table says which one wrote it, so that an older release does not write to it
 )
 
 
@@ -147,6 +147,14 @@ TABLES: dict[str, Table] = {
         ),
         Table("model_versions", records.ModelVersion, "one row per registered version", ("name", "version")),
         Table("deployments", records.Deployment, "one row per change of what is served", ("deployment_id",)),
+        Table(
+            "gates",
+            records.GateDecision,
+            "one row per decision about promoting a version",
+            ("gate_id",),
+            (),
+            _each(PERSON, "decided_by"),
+        ),
         Table(
             "sources",
             records.Source,

@@ -14,6 +14,7 @@ NAMES = [
     "training_rows",
     "model_versions",
     "deployments",
+    "gates",
     "sources",
     "quarantine",
     "redactions",

@@ -20,6 +20,9 @@ with keys as (
     union all
     select 'deployments', deployment_id
     from deployments
+    union all
+    select 'gates', gate_id
+    from gates
 )
 
 select table_name, key, count(*) as n_rows
