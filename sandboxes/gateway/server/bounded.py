@@ -3,7 +3,6 @@ neither finish their request nor read their answer. Such a client would hold a c
 """
 
 from asyncio import Transport
-from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -84,4 +83,4 @@ class Bounded(HttpToolsProtocol):
         self.transport.close()
 
     def _abort(self) -> None:
-        cast(Transport, self.transport).abort()  # `close` would wait for the client to read what is kept
+        self.transport.abort()  # `close` would wait for the client to read what is kept
