@@ -1,0 +1,89 @@
+"""What the loop sees of the world: groups, steps, and the parts that do the work."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+Played = TypeVar("Played")  # what a group that was played leaves, on its way from `play` to `settle`
+
+
+@dataclass(frozen=True)
+class Group:
+    """A problem and its samples, of which it is written down that they shall be played."""
+
+    group_id: str
+    problem_id: str
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A group whose samples have all ended, landed and been judged."""
+
+    group_id: str
+    problem_id: str
+    samples: int  # that were dispatched
+    scored: Sequence[frozenset[int]]  # of each sample with a reward: the weight versions that its tokens came from
+    spread: float  # the highest outcome less the lowest
+    failures: Mapping[str, int] = field(
+        default_factory=dict
+    )  # samples that say nothing of the policy, by how they ended
+
+
+@dataclass(frozen=True)
+class Step:
+    """A batch that was taken. One without a version had nothing to train on, or is not trained yet."""
+
+    number: int  # from 0 on
+    groups: frozenset[str]  # all it consumed, dropped ones included
+    version: int | None
+    finished: bool  # in service, or nothing to train on
+
+
+@dataclass(frozen=True)
+class State:
+    """All that there is of a loop. A loop keeps nothing else from one process to the next."""
+
+    settled: Sequence[Settled] = ()  # in the order in which they settled, consumed ones included
+    steps: Sequence[Step] = ()  # by number; only the last may be unfinished
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The version in service, which the next step starts from, and all it was trained from, itself included."""
+
+    version: int
+    lineage: frozenset[int]
+
+
+class Parts(Protocol[Played]):
+    """What the loop has others do. Every method has deadlines of its own, and may be called again after a crash."""
+
+    async def recall(self) -> State:
+        """Take up what there is of the loop: what landed and was not judged is judged now."""
+
+    async def standing(self) -> Standing:
+        """Which version the loop goes on from: a gate or a person may have moved it."""
+
+    async def begin(self, count: int, without: Collection[str]) -> Sequence[Group]:
+        """Write down that at most `count` groups, at least one, shall be played: those broken off earlier come first.
+
+        `without`: problems that are not drawn. Raises where there are no more.
+        """
+
+    async def play(self, groups: Sequence[Group], ended: Callable[[Played], None]) -> None:
+        """Play the groups side by side; `ended` is told of each as soon as all its samples have ended."""
+
+    async def settle(self, played: Sequence[Played]) -> Sequence[Settled]:
+        """Land and judge what was played."""
+
+    async def train(self, number: int, groups: Collection[str]) -> int | None:
+        """Train step `number` on these groups and register what comes of it; None where none can be trained on.
+
+        A step that was broken off goes on with the same groups.
+        """
+
+    async def serve(self, number: int, version: int) -> None:
+        """Put a version in service, under running calls, with a proof."""
+
+    async def examine(self, number: int, version: int) -> None:
+        """After a step: evaluate every so often, and let the gate decide what stays in service."""

@@ -1,0 +1,143 @@
+"""The orchestration, on a clock that jumps: what is trained on, in which order, and what a kill at any moment leaves."""
+
+import random
+
+import pytest
+
+from tasks.loop.loop import Starved
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_every_step_is_done_within_the_age_that_is_allowed(world, staleness):
+    made = world(staleness=staleness, steps=12)
+    turns = made.run()
+    assert [turn.number for turn in turns] == list(range(12))
+    assert made.lake.served == list(range(1, 14))
+    assert made.most["age"] <= staleness
+    assert made.most["beyond admission"] <= 0
+    assert made.most["in flight"] <= (staleness + 1) * 4
+    assert made.lake.examined == list(range(12))
+
+
+def test_with_a_staleness_of_nothing_all_is_sampled_by_the_version_that_is_trained(world):
+    made = world(staleness=0)
+    made.run()
+    assert all(len(one) == 1 for _, settled in made.lake.groups.values() for one in settled.scored)
+    assert len(made.lake.groups) == 20  # nothing more was begun than was trained on
+
+
+def test_collecting_and_training_overlap_so_the_loop_takes_less_time_and_some_episodes_see_two_versions(world):
+    took = {}
+    for staleness in (0, 2):
+        made = world(staleness=staleness, steps=20, seed=3)
+        took[staleness] = sum(sum(turn.seconds.values()) for turn in made.run())
+    assert took[2] < 0.7 * took[0]
+    assert any(len(one) > 1 for _, settled in made.lake.groups.values() for one in settled.scored)
+
+
+def test_places_bound_what_is_in_flight(world):
+    made = world(staleness=3, max_in_flight=2)
+    made.run()
+    assert made.most["in flight"] == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loop_killed_at_any_moments_trains_every_batch_once_and_skips_no_version(world, seed):
+    draw = random.Random(seed)
+    made = world(staleness=draw.choice([0, 1, 4]), steps=8, seed=seed)
+    kills = 0
+    while made.run(cancelled_after=draw.uniform(0.05, 40)) is None:
+        kills += 1
+        assert kills < 2000
+    assert kills
+    assert [finished for _, _, finished in made.lake.steps.values()] == [True] * 8
+    assert made.lake.served == list(range(1, 10))
+    assert made.most["age"] <= made.terms.staleness
+    assert made.most["beyond admission"] <= 0
+    assert set(made.lake.examined) == set(range(8))
+
+
+def test_what_was_sampled_long_before_a_recovery_is_dropped_and_replaced(world):
+    made = world(staleness=1, steps=6)
+    made.run(cancelled_after=12)
+    made.lake.served += [2, 3, 4, 5, 6]  # somebody trained on by hand while the loop was away
+    before = {name for name, (_, settled) in made.lake.groups.items() if settled is not None}
+    made.run()
+    assert made.most["age"] <= 1
+    assert any("stale" in said for said in made.said)
+    in_steps = set().union(*(groups for groups, _, _ in made.lake.steps.values()))
+    assert before <= in_steps  # dropped, and accounted for
+
+
+def test_groups_that_failed_are_replaced_and_the_batch_is_whole(world):
+    made = world(outcome=lambda problem, draw: None if draw.random() < 0.6 else float(draw.random() < 0.5), steps=4)
+    made.run()
+    for groups, _, _ in made.lake.steps.values():
+        assert sum(len(made.lake.groups[name][1].scored) >= 2 for name in groups) == 4
+
+
+def test_a_group_that_is_not_whole_is_replaced_where_that_is_asked_for(world):
+    made = world(
+        partial="drop",
+        steps=4,
+        outcome=lambda problem, draw: None if draw.random() < 0.1 else float(draw.random() < 0.5),
+    )
+    made.run()
+    for groups, _, _ in made.lake.steps.values():
+        assert sum(len(made.lake.groups[name][1].scored) == 4 for name in groups) == 4
+
+
+def test_filling_replaces_groups_without_variance(world):
+    made = world(fill=True, steps=4, outcome=lambda problem, draw: float(hash(problem) % 3 == 0 or draw.random() < 0.3))
+    made.run()
+    for groups, version, _ in made.lake.steps.values():
+        assert version is not None
+        assert sum(made.lake.groups[name][1].spread > 0 for name in groups) == 4
+
+
+def test_a_batch_without_variance_is_passed_over_and_the_next_one_is_trained(world):
+    solved = iter([0.0] * 16)
+    made = world(staleness=0, steps=3, outcome=lambda problem, draw: next(solved, float(draw.random() < 0.5)))
+    assert [turn.version for turn in made.run()] == [None, 2, 3]
+
+
+def test_a_problem_that_only_fails_is_not_drawn_any_more_and_it_is_said(world):
+    made = world(
+        problems=6, steps=8, outcome=lambda problem, draw: None if problem == "p1" else float(draw.random() < 0.5)
+    )
+    made.run()
+    assert sum(problem == "p1" for problem, _ in made.lake.groups.values()) == 2
+    assert [said for said in made.said if "p1 is not drawn any more" in said and "8 env_error" in said]
+
+
+def test_problems_that_fail_now_and_then_stay(world):
+    made = world(problems=6, steps=20, seed=5, outcome=lambda problem, draw: None if draw.random() < 0.5 else 1.0)
+    made.run()
+    assert not made.loop.book.poison
+
+
+def test_where_nothing_can_be_scored_the_loop_ends_and_says_why(world):
+    made = world(outcome=lambda problem, draw: None)
+    with pytest.raises(
+        Starved, match=r"the last \d+ groups cannot be trained on\. step 1 of 5 has 0 of 4 groups, 0 are in "
+    ) as told:
+        made.run()
+    assert f"dropped: {len(made.lake.groups)} not_trainable" in str(told.value)
+    assert 16 <= len(made.lake.groups) < 20  # four batches, and what was in flight
+
+
+def test_where_nothing_comes_the_loop_ends_and_says_for_how_long_it_waited(world):
+    made = world(seconds=lambda draw: 1e9, starved_s=1000)
+    with pytest.raises(Starved, match=r"for 1000 s no group came .* step 1 of 5 has 0 of 4 groups, 4 are in flight"):
+        made.run()
+
+
+def test_a_part_that_fails_ends_the_loop_with_its_own_error(world):
+    made = world()
+
+    async def broken(number, groups):
+        raise OSError("no space left")
+
+    made.train = broken
+    with pytest.raises(OSError, match="no space left"):
+        made.run()
