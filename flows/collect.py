@@ -53,6 +53,7 @@ async def collect(
     deadline_s: Annotated[float, Field(gt=0)] = 300,
     warm_boxes: Annotated[int, Field(ge=0)] = 0,
     keep_trees: bool = False,
+    sampling_seed: int | None = None,
     run_id: str | None = None,
 ) -> Collected:
     """Roll out episodes of each problem and land them. Run again with the same run id, it does what is missing.
@@ -76,6 +77,8 @@ async def collect(
         warm_boxes: Boxes kept started, so that episodes do not wait for them. It pays where processors are idle meanwhile.
         keep_trees: Keep the work tree as it is after every tool call, by content: its digest is in `actions.tree`, and an
             episode can begin from there.
+        sampling_seed: Seeds the sampler's noise, for each sample of a problem another: two versions that are alike then say
+            alike things, and are compared with fewer episodes. Default: noise of the engine's own.
         run_id: Name an interrupted run to continue it. Default: derived from the flow run, so that a retry continues.
     """
     name, wanted = cast(agent, problems)
@@ -91,7 +94,7 @@ async def collect(
     )
     print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
-    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees=keep_trees, warm_boxes=warm_boxes)
+    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed)
     await rehearse(play)
     await load_problems(list(wanted))
     todo, known = dispatch(draw)

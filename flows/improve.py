@@ -123,7 +123,7 @@ async def improve(
             done.append(skipped)
             continue
         with clock("release"):
-            version = release(
+            version = await release(
                 trained.folder,
                 stage="grpo",
                 parent=trained.parent,

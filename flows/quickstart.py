@@ -73,7 +73,7 @@ async def quickstart(
         )
 
     with clock("release"):
-        base = release(folder, stage="base")
+        base = await release(folder, stage="base")
     with clock("evaluate"):
         evaluations = [await examine("base")]
     with clock("warm_start"):
@@ -91,7 +91,7 @@ async def quickstart(
         taught = await train(
             objective="sft", run_ids=[shown.run_id], parent=base, learning_rate=warm_start_rate, seed=seed
         )
-        warm = release(
+        warm = await release(
             taught.folder,
             stage="sft",
             parent=base,

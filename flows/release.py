@@ -1,23 +1,28 @@
 """Release: weights become the served version."""
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
 from pydantic import Field
 
+from flows.gate import gate
+from lakehouse.evaluation.policy import read
 from lakehouse.radar import LIMIT
+from tasks.gate import NothingToDecide
 from tasks.release import NotPromoted, admit, deploying, promote, register, serve
 
 
 @flow(name="release", log_prints=True)
-def release(
+async def release(
     folder: Path,
     stage: str = "grpo",
     parent: int | None = None,
     training_set_id: str | None = None,
     mlflow_run_id: str | None = None,
     max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
+    policy: str | None = None,
 ) -> int:
     """Register the weights, reload the engine, prove that it serves them, and move `champion`. Returns the version.
 
@@ -28,13 +33,37 @@ def release(
         training_set_id: What they were trained on.
         mlflow_run_id: The MLflow run that trained them.
         max_hack_rate: Not promoted beyond this share of episodes in which the radar saw a reward hack; 1 lets all pass.
+        policy: A gate policy, shipped (default, strict) or a TOML file: the version is compared with the champion first, and
+            only promoted where it passes. Default: the radar alone.
     """
-    version = register(folder, stage=stage, parent=parent, training_set_id=training_set_id, mlflow_run_id=mlflow_run_id)
-    admit(version, max_hack_rate=max_hack_rate)
+    if policy is not None:
+        read(policy)  # what is wrong with it is said before anything is registered
+    version = await asyncio.to_thread(
+        register, folder, stage=stage, parent=parent, training_set_id=training_set_id, mlflow_run_id=mlflow_run_id
+    )
+    if policy is None:
+        admit(version, max_hack_rate=max_hack_rate)
+    else:
+        await _through_the_gate(version, policy)
+    await asyncio.to_thread(_put_out, version)
+    return version
+
+
+async def _through_the_gate(version: int, policy: str) -> None:
+    try:
+        decision = await gate(version, policy=policy)
+    except NothingToDecide:
+        return  # the same weights again: it is the champion
+    if not decision.passed:
+        raise NotPromoted(
+            f"{decision.name} version {version} is not promoted, by decision {decision.gate_id}: {'; '.join(decision.reasons)}"
+        )
+
+
+def _put_out(version: int) -> None:
     with deploying():
         serve(version)
         promote(version)
-    return version
 
 
 def keep_or_withdraw(version: int, parent: int | None, *, max_hack_rate: float = LIMIT) -> None:

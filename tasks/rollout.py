@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from prefect import task
@@ -63,6 +63,14 @@ class Play:
     agent: str = "policy"  # as in `Draw`, or a file that defines one
     keep_trees: bool = False  # after every tool call
     warm_boxes: int = 0
+    sampling_seed: int | None = None  # None: the engine's own noise
+
+    def sampled(self, intent: Dispatch) -> Sampling:
+        """How an episode is sampled: with noise of its own, the same for the same sample of a problem in every run."""
+        if self.sampling_seed is None:
+            return self.sampling
+        own = digest(str(self.sampling_seed), intent.problem_id, str(intent.sample_index))
+        return replace(self.sampling, seed=int(own[:7], 16))
 
 
 def cast(agent: str, problems: Mapping[str, int] | None) -> tuple[str, dict[str, int]]:
@@ -157,7 +165,7 @@ async def roll_out(
                 problems[intent.problem_id],
                 gateway=gateway,
                 backend=boxes,
-                sampling=play.sampling,
+                sampling=play.sampled(intent),
                 deadline_s=play.deadline_s,
                 model_name=settings.model_name,
                 model_version=version,

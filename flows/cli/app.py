@@ -9,6 +9,7 @@ from rich.markup import escape
 from flows.cli import (
     bench,
     export,
+    gate,
     gateway,
     governance,
     images,
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 stack.add_to(app)
 runs.add_to(app)
+gate.add_to(app)
 lake.add_to(app)
 learning.add_to(app)
 lineage.add_to(app)

@@ -90,6 +90,8 @@ class Chat:
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
         }
+        if sampling.seed is not None:
+            body["seed"] = sampling.seed + self._sent
         if demonstration is not None:
             body["demonstration"] = demonstration
         return _completion(await self._post(body))

@@ -16,7 +16,7 @@ DEPLOYMENT = "reconcile/reconcile"
 POLL_S = 5.0
 LONGEST_PAUSE_S = 60.0
 # Flows that swap weights themselves. While one is at work the engine may serve what is not promoted yet.
-SWAPPING = ["reconcile", "release"]
+SWAPPING = ["reconcile", "release", "gate"]
 STUCK = timedelta(minutes=15)  # a run that is "running" for longer was killed without Prefect hearing of it
 ACTIVE = ["PENDING", "RUNNING", "CANCELLING"]
 

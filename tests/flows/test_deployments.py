@@ -11,7 +11,12 @@ from flows.cli.app import app
 from flows.cli.runs import FLOWS
 
 DEPLOYMENTS = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text())["deployments"]
-ELSEWHERE = {"build": "problems build swe", "erase": "erase"}  # flows with a command of their own
+ELSEWHERE = {
+    "build": "problems build swe",
+    "erase": "erase",
+    "gate": "gate",
+    "offpolicy": "offpolicy",
+}  # flows with a command of their own
 every_deployment = pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda one: one["name"])
 
 
@@ -38,6 +43,11 @@ def test_the_parameters_make_a_form_with_a_description_of_each(deployment):
 @every_deployment
 def test_a_schedule_is_there_and_paused(deployment):
     schedules = deployment.get("schedules", [])
-    asked_for = ("release", "erase")  # a release needs a folder, an erasure its plan
+    asked_for = (
+        "release",
+        "erase",
+        "gate",
+        "offpolicy",
+    )  # a release needs a folder, an erasure its plan, a gate a version
     assert len(schedules) == (0 if deployment["name"] in asked_for else 1)
     assert [schedule["active"] for schedule in schedules] == [False] * len(schedules)
