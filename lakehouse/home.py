@@ -64,6 +64,11 @@ class Home:
         return self.root / "tokenizers"
 
     @property
+    def artifacts(self) -> Path:
+        """Where the stack's own MLflow server keeps artifacts, the files of registered versions among them."""
+        return self.root / "mlflow" / "artifacts"
+
+    @property
     def gateway(self) -> Path:
         """The gateway's journal."""
         return self.root / "gateway"

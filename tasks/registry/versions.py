@@ -1,12 +1,14 @@
 """Model versions in MLflow's registry: what made them, which one is promoted, whether their weights are intact.
 
 Weights stay in the folder where the trainer wrote them; the registry holds the path and a digest, and a version whose
-folder no longer matches its digest is refused. A registered version never changes, only aliases move.
+folder no longer matches its digest is refused. A registered version never changes, only aliases and what is said of it do.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,18 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from pydantic import BaseModel, ConfigDict, Field
 
+from lakehouse.home import home
+from lakehouse.locks import locked
+from tasks.registry import artifacts
 from tasks.training.folder import weights_digest
 
 CHAMPION = "champion"
 EXPERIMENT = "lakeloop"
-MODEL = "model"  # folder among a run's artifacts
-MANIFEST = "weights.json"
 TAINTED = "tainted"  # tag: the erasure that removed rows which the version was trained on
+REMOVED = "weights_removed"  # tag: when, and why
+USED = "used_at"  # tag: when somebody last asked for the weights
+DESCRIPTION = 5000  # characters that MLflow's tables hold
+LOCK_S = 600.0  # for an upload of weights, or a removal, that is under way
 
 
 class RegistryError(RuntimeError):
@@ -54,6 +61,9 @@ class Version(BaseModel):
     run_id: str
     aliases: list[str]
     lineage: Lineage
+    tainted: str | None = None
+    removed: str | None = None
+    used_at: datetime  # when it was registered, or somebody last asked for its weights
 
 
 class Registry:
@@ -61,6 +71,16 @@ class Registry:
 
     def __init__(self, tracking_uri: str) -> None:
         self.client = MlflowClient(tracking_uri, tracking_uri)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the block runs no flow of this home registers, promotes or removes a version. Never nested."""
+
+        def busy(holder: str) -> RegistryError:
+            return RegistryError(f"process {holder} has held the registry for more than {LOCK_S:.0f} s: end it")
+
+        with locked(home().root / "registry.lock", deadline_s=LOCK_S, busy=busy):
+            yield
 
     def register(
         self,
@@ -77,29 +97,42 @@ class Registry:
         The same weights from the same run are one version, so a repeated call registers nothing new.
         """
         folder = weights_path.resolve()
-        digest = weights_digest(folder) if any(folder.glob("*.safetensors")) else ""
-        if not digest:
-            raise RegistryError(f"no *.safetensors in {folder}: nothing to register")
         self._ensure_model(name)
-        for known in self.versions(name):
-            if known.weight_digest == digest and known.lineage == lineage and run_id in (None, known.run_id):
-                return known.version
-        run = run_id or self._own_run(name, lineage.stage)
-        manifest = {"weights_path": str(folder), "weight_digest": digest, "lineage": lineage.model_dump()}
-        self.client.log_dict(run, manifest, f"{MODEL}/{MANIFEST}")
-        self.client.log_dict(run, _described(folder, run, digest), f"{MODEL}/MLmodel")
-        made = self.client.create_model_version(
-            name,
-            source=f"runs:/{run}/{MODEL}",
-            run_id=run,
-            tags={**_tags(lineage), "weights_path": str(folder), "weight_digest": digest, **(extra or {})},
-        )
+        with self.alone():  # or its weights, of no version so far, might be removed meanwhile
+            digest = weights_digest(folder) if any(folder.glob("*.safetensors")) else ""
+            if not digest:
+                raise RegistryError(f"no *.safetensors in {folder}: nothing to register")
+            for known in self.versions(name):
+                same = known.weight_digest == digest and known.lineage == lineage and known.removed is None
+                if same and run_id in (None, known.run_id):
+                    return known.version
+            run = run_id or self._own_run(name, lineage.stage)
+            manifest = {"weights_path": str(folder), "weight_digest": digest, "lineage": lineage.model_dump()}
+            artifacts.publish(self.client, run, folder, manifest, home().artifacts)
+            made = self.client.create_model_version(
+                name,
+                source=f"runs:/{run}/{artifacts.MODEL}",
+                run_id=run,
+                tags={**_tags(lineage), "weights_path": str(folder), "weight_digest": digest, **(extra or {})},
+            )
         return int(made.version)
 
+    def describe(self, name: str, version: int, card: str) -> None:
+        """Make `card` the version's README.md and, as far as MLflow has room for it, its description."""
+        held = self.version(name, version)
+        self.client.log_text(held.run_id, card, artifacts.CARD)
+        more = "\n\n(cut off: the whole card is the artifact `model/README.md` of the run)\n"
+        shown = card if len(card) <= DESCRIPTION else card[: DESCRIPTION - len(more)] + more
+        self.client.update_model_version(name, str(version), shown)
+
     def promote(self, name: str, version: int, alias: str = CHAMPION) -> None:
-        """Move `alias` to `version`. Whoever watches the alias deploys it."""
-        self.version(name, version)
-        self.client.set_registered_model_alias(name, alias, str(version))
+        """Move `alias` to `version`. Whoever watches the alias deploys it.
+
+        RegistryError for a version that is tainted or whose weights are gone: the alias stays where it is.
+        """
+        with self.alone():
+            self._usable(name, version)
+            self.client.set_registered_model_alias(name, alias, str(version))
 
     def promoted(self, name: str, alias: str = CHAMPION) -> int | None:
         """The version `alias` points at, or None."""
@@ -149,16 +182,37 @@ class Registry:
         return found.aliases
 
     def intact(self, name: str, version: int) -> Path:
-        """The folder of a version's weights, checked against the digest it was registered with."""
-        found = self.version(name, version)
-        if not found.weights_path.is_dir():
-            raise RegistryError(f"the weights of {name} version {version} are gone: no folder {found.weights_path}")
+        """The folder of a version's weights, checked against the digest it was registered with.
+
+        Whoever asks for it has it for some days: weights that were asked for are not removed.
+        """
+        with self.alone():
+            found = self._usable(name, version)
+            self.tag(name, version, USED, datetime.now(UTC).isoformat(timespec="seconds"))
         if weights_digest(found.weights_path) != found.weight_digest:
             raise RegistryError(
                 f"the weights of {name} version {version} in {found.weights_path} changed after they were registered; "
                 "a version is immutable: register them as a new one"
             )
         return found.weights_path
+
+    def _usable(self, name: str, version: int) -> Version:
+        """A version that may be served or trained from; RegistryError says why it may not."""
+        found = self.version(name, version)
+        if found.tainted is not None:
+            raise RegistryError(
+                f"{name} version {version} is tainted: erasure {found.tainted} removed rows that it was trained on. It is not "
+                "promoted or served again; train a version from one that is not"
+            )
+        if found.removed is not None:
+            made_of = f"from training set {found.lineage.training_set}" if found.lineage.training_set else "anew"
+            raise RegistryError(
+                f"the weights of {name} version {version} were removed: {found.removed}. Train it {made_of}, or take a version "
+                "that is still there: docs/registry.md says which are kept"
+            )
+        if not any(found.weights_path.glob("*.safetensors")):
+            raise RegistryError(f"the weights of {name} version {version} are gone: none in {found.weights_path}")
+        return found
 
     def _ensure_model(self, name: str) -> None:
         if not re.fullmatch(r"[\w.-]+", name):
@@ -178,29 +232,6 @@ class Registry:
         run_id = str(self.client.create_run(experiment_id, run_name=f"{name}-{stage}").info.run_id)
         self.client.set_terminated(run_id)
         return run_id
-
-
-def _described(folder: Path, run_id: str, digest: str) -> dict[str, Any]:
-    """MLflow's own description of a model, with its signature: token ids in, logits over the vocabulary out.
-
-    JSON, which is YAML. Made by hand: importing `mlflow.models` costs every flow run a second.
-    """
-    config = folder / "config.json"
-    vocabulary = json.loads(config.read_text()).get("vocab_size", -1) if config.exists() else -1
-    return {
-        "artifact_path": MODEL,
-        "run_id": run_id,
-        "flavors": {"lakeloop": {"weights_path": str(folder), "weight_digest": digest}},
-        "signature": {
-            "inputs": _tensor("input_ids", "int64", [-1, -1]),
-            "outputs": _tensor("logits", "float32", [-1, -1, vocabulary]),
-            "params": None,
-        },
-    }
-
-
-def _tensor(name: str, dtype: str, shape: list[int]) -> str:
-    return json.dumps([{"type": "tensor", "tensor-spec": {"dtype": dtype, "shape": shape}, "name": name}])
 
 
 def _tags(lineage: Lineage) -> dict[str, str]:
@@ -226,11 +257,18 @@ def _version(found: Any, aliases: Mapping[str, int]) -> Version:
             run_id=found.run_id or "",
             aliases=sorted(alias for alias, version in aliases.items() if version == number),
             lineage=Lineage.model_validate(lineage),
+            tainted=tags.get(TAINTED),
+            removed=tags.get(REMOVED),
+            used_at=_when(tags.get(USED), found.creation_timestamp),
         )
     except (KeyError, ValueError) as error:
         raise RegistryError(
             f"version {number} of {found.name} was not registered by Lakeloop or its tags were edited: {error}"
         ) from error
+
+
+def _when(told: str | None, created_ms: int) -> datetime:
+    return datetime.fromisoformat(told) if told else datetime.fromtimestamp(created_ms / 1000, UTC)
 
 
 def _absent(error: MlflowException) -> bool:

@@ -92,7 +92,7 @@ def _prefect(settings: Settings) -> Service:
 
 def _mlflow(settings: Settings) -> Service:
     def start() -> Launch:
-        artifacts = settings.home.root / "mlflow" / "artifacts"
+        artifacts = settings.home.artifacts
         artifacts.mkdir(parents=True, exist_ok=True)
         command = _python("mlflow", "server", "--host", HOST, "--port", str(settings.mlflow_port))
         command += ["--artifacts-destination", str(artifacts)]

@@ -1,0 +1,27 @@
+"""What all flow runs share, as Prefect's global concurrency limits: how many of each there may be at a time.
+
+`up` creates those that are missing. One that is there is left as it is: its size is the operator's.
+"""
+
+import os
+
+import httpx
+
+ENGINE = "lakeloop-engine"  # episodes that are played: they share the engines behind the gateway
+BOXES = "lakeloop-boxes"  # of these, the ones that have a box
+GRADING = "lakeloop-grading"  # gradings: more than there are cores make each other slow
+DEPLOYING = "lakeloop-deploying"  # flows that swap weights
+
+
+def sizes() -> dict[str, int]:
+    """The limits with the sizes that they are created with."""
+    return {ENGINE: 256, BOXES: 64, GRADING: len(os.sched_getaffinity(0)), DEPLOYING: 1}
+
+
+def create(api_url: str) -> None:
+    """Create the limits that are not there. HTTPError where Prefect refuses one."""
+    with httpx.Client(base_url=api_url, timeout=30.0, trust_env=False) as prefect:
+        for name, size in sizes().items():
+            if prefect.get(f"/v2/concurrency_limits/{name}").status_code == httpx.codes.NOT_FOUND:
+                body = {"name": name, "limit": size, "active": True}
+                prefect.post("/v2/concurrency_limits/", json=body).raise_for_status()
