@@ -78,18 +78,25 @@ async def _saturation(folder: Path, *, quick: bool) -> dict[str, Any]:
     rounds = 1 if quick else 4
     with ExitStack() as stack:
         targets = _both(stack, folder / "smollm2", "smollm2")
-        talk = Talk(8 if quick else TOKENS)
+        size, calls = (8, 64) if quick else (32, 192)
         for target in targets.values():
             await drive(target, Talk(8), clients=4, calls=4, tag="warm-up")
         say(f"engine: saturation with {targets['direct'].model}")
-        runs = {n: partial(drive, t, talk, clients=64, calls=64) for n, t in targets.items()}
+        talks = {"through": Talk(size), "direct": Talk(size), "recording": Talk(size, record=True)}
+        targets["recording"] = targets["direct"]
+        runs = {n: partial(drive, targets[n], talk, clients=64, calls=calls) for n, talk in talks.items()}
         found = await paired(runs, rounds)
-    ratios = [a.tokens_per_s / b.tokens_per_s for a, b in zip(found["through"], found["direct"], strict=True)]
+    ratios = {name: _rates_over(found["through"], found[name]) for name in ("direct", "recording")}
     return {
-        "throughput_ratio": round(middle(ratios), 3),
-        "throughput_ratios": [round(one, 3) for one in ratios],
+        "throughput_ratio": round(middle(ratios["direct"]), 3),
+        "throughput_ratio_recording": round(middle(ratios["recording"]), 3),
+        "throughput_ratios": {name: [round(one, 3) for one in each] for name, each in ratios.items()},
         "engine_tokens_per_s": round(middle([one.tokens_per_s for one in found["direct"]]), 1),
     }
+
+
+def _rates_over(ours: list[Load], theirs: list[Load]) -> list[float]:
+    return [a.tokens_per_s / b.tokens_per_s for a, b in zip(ours, theirs, strict=True)]
 
 
 def _both(stack: ExitStack, folder: Path, model: str) -> dict[str, Target]:

@@ -15,9 +15,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.report import say
 from benchmarks.train_data import Shape, recorded
-from tasks.training import attention, scoring
-from tasks.training.batch import Batch, batch_of
-from tasks.training.mapped import Row
+from tasks.training.data.batch import Batch, batch_of
+from tasks.training.data.mapped import Row
+from tasks.training.model import attention, scoring
 
 SHAPES = {  # hidden, layers, heads, key-value heads, feed-forward, vocabulary: as in published models of that size
     "toy": (64, 2, 4, 2, 128, 512),

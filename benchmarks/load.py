@@ -46,6 +46,7 @@ class Talk:
     max_tokens: int
     turns: int = 1
     stream: bool = False
+    record: bool = False  # asks the engine for what a trainer needs of each token: its id and log-prob
 
 
 async def drive(target: Target, talk: Talk, *, clients: int, calls: int, tag: str = "") -> Load:
@@ -79,6 +80,8 @@ async def _conversation(http: aiohttp.ClientSession, target: Target, talk: Talk,
             "temperature": 1.0,
             "stream": talk.stream,
         }
+        if talk.record:
+            body |= {"logprobs": True, "return_token_ids": True}
         began = time.perf_counter()
         if talk.stream:
             await _stream(http, target, key, body, began, load)

@@ -17,9 +17,9 @@ from transformers.modeling_utils import PreTrainedModel
 
 from benchmarks.report import middle, say
 from benchmarks.train_data import Shape, recorded
-from tasks.training import attention, scoring
-from tasks.training.batch import batch_of
-from tasks.training.mapped import Row
+from tasks.training.data.batch import batch_of
+from tasks.training.data.mapped import Row
+from tasks.training.model import attention, scoring
 
 GROUPS = (4, 8, 16)
 CPU = torch.device("cpu")
