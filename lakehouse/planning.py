@@ -1,6 +1,6 @@
 """Which problems a run takes: a seeded, repeatable draw from the lake."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lakehouse.query import connect
 from lakehouse.records import Problem, Split
@@ -47,13 +47,19 @@ def available(lake: str | None, name: str, *, split: Split, max_difficulty: floa
 
 
 def choose(
-    lake: str | None, counts: Mapping[str, int], *, split: Split, seed: int = 0, max_difficulty: float = 1.0
+    lake: str | None,
+    counts: Mapping[str, int],
+    *,
+    split: Split,
+    seed: int = 0,
+    max_difficulty: float = 1.0,
+    without: Collection[str] = (),
 ) -> list[Problem]:
     """`counts[name]` problems of each kind or set, drawn by seed from those that passed both gates.
 
     The same seed over the same problems gives the same draw; another seed mostly gives others. For the train split only
     problems that may be trained on count (see the view `permissions`), and in neither split those that a model answered
-    without tools.
+    without tools, or those of the ids `without`.
     NotEnoughProblems names the set and how many there are.
     """
     chosen: list[Problem] = []
@@ -62,13 +68,21 @@ def choose(
             if count < 0:
                 raise NotEnoughProblems(f"{count} {name} problems were asked for: ask for 0 or more")
             rows = connection.execute(
-                f"select * {_DRAWABLE} order by md5(problem_id || ':' || $seed)",
-                {"name": name, "split": split, "max_difficulty": max_difficulty, "seed": seed},
+                f"select * {_DRAWABLE} and not list_contains($without, problem_id) order by md5(problem_id || ':' || $seed)",
+                {
+                    "name": name,
+                    "split": split,
+                    "max_difficulty": max_difficulty,
+                    "seed": seed,
+                    "without": sorted(without),
+                },
             ).pl()
             if rows.height < count:
+                besides = f", apart from {len(without)} that are not drawn any more," if without else ""
                 raise NotEnoughProblems(
                     f"{count} {name} problems of split {split!r} with difficulty <= {max_difficulty} were asked for and "
-                    f"{rows.height} are in the lake: ask for fewer, raise max_difficulty, or run `lakeloop problems load`"
+                    f"{rows.height} are in the lake{besides}: ask for fewer, raise max_difficulty, or run "
+                    "`lakeloop problems load`"
                 )
             chosen += [Problem(**row) for row in rows.head(count).to_dicts()]
     return chosen

@@ -115,6 +115,7 @@ class Dispatch(Record):
     mode: Mode
     purpose: str  # "train", "demonstration", "eval:<stage>"
     created_at: datetime
+    loop_id: str | None = None  # the loop that asked for it
 
 
 class Episode(Record):
@@ -231,7 +232,7 @@ class Reward(Record):
 
 
 class TrainingSet(Record):
-    """A pinned selection. Key: training_set_id."""
+    """A pinned selection. Key: training_set_id. One of a loop may be without rows: a batch that gave nothing to train on."""
 
     training_set_id: str
     objective: str  # the trainer's name for it: "sft", "grpo"
@@ -248,6 +249,8 @@ class TrainingSet(Record):
     selection: str | None = None  # JSON: everything that was asked for; None in sets of an earlier release
     licences: list[str] | None = None  # of the problems and sources its rows are of
     allowed_uses: list[str] | None = None  # what all of them allow
+    loop_id: str | None = None  # the loop that this is a step of
+    loop_step: int | None = None  # from 0 on
 
     @property
     def pinned_versions(self) -> dict[str, int]:

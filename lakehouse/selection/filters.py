@@ -88,8 +88,7 @@ def apply(connection: Connection, steps: Sequence[Filter], variables: Mapping[st
 
     InvalidFilter where a user's SQL does not run or gives no reasons, with DuckDB's words.
     """
-    for name, value in variables.items():
-        connection.execute(f"set variable {name} = {_literal(value)}")
+    set_variables(connection, variables)
     connection.execute("create or replace temp table eligible as from filters.eligible")
     connection.execute("create or replace temp table reasons_0 as select episode_id, reason from eligible")
     for number, one in enumerate(steps, 1):
@@ -112,6 +111,12 @@ def apply(connection: Connection, steps: Sequence[Filter], variables: Mapping[st
                 "from `before`, the episodes so far; it goes by the outcome, so `before` has no reward"
             ) from error
     return _with_reasons(f"reasons_{len(steps)}")
+
+
+def set_variables(connection: Connection, variables: Mapping[str, Any]) -> None:
+    """What `getvariable` gives in the SQL of the filters. A value is None, a number, true or false, text, or a list of these."""
+    for name, value in variables.items():
+        connection.execute(f"set variable {name} = {_literal(value)}")
 
 
 def _with_reasons(table: str) -> str:

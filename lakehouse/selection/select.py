@@ -37,6 +37,7 @@ class Selection(BaseModel):
     filter: str = Field(min_length=1)  # names of filters, such as grpo+dedup+short
     settings: dict[str, Setting] = {}  # of these filters, where not their defaults
     run_ids: list[str] = []  # empty: every run
+    group_ids: list[str] = []  # only these groups; empty: all
     model_name: str | None = None  # only this model's episodes: token ids mean nothing to another tokenizer; None: all
     policy_version: int = 0  # the version training starts from
     max_staleness: int = Field(default=2, ge=0)  # in versions, of the oldest token of an episode
@@ -70,6 +71,14 @@ class NothingTrainable(RuntimeError):
 
 
 @dataclass(frozen=True)
+class LoopStep:
+    """The step of a loop that a set is for."""
+
+    loop_id: str
+    number: int  # from 0 on
+
+
+@dataclass(frozen=True)
 class Selected:
     """A training set that is in the lake. `tokens` are trained tokens.
 
@@ -84,10 +93,11 @@ class Selected:
     ledger: Ledger
 
 
-def select(lake: str | None, selection: Selection) -> Selected:
+def select(lake: str | None, selection: Selection, step: LoopStep | None = None) -> Selected:
     """Materialise a training set. The same selection over the same data again returns the set that is there.
 
-    NothingTrainable if no row is left, LedgerGap if a token is unaccounted for, UnknownFilter, InvalidFilter.
+    NothingTrainable if no row is left, LedgerGap if a token is unaccounted for, UnknownFilter, InvalidFilter. For the step of
+    a loop a set without rows is written down all the same, before NothingTrainable: its groups are not tried again.
     """
     where = store.location(lake)
     steps = filters.chosen(selection.filter)
@@ -96,7 +106,7 @@ def select(lake: str | None, selection: Selection) -> Selected:
     with connect(where, pinned=pinned) as connection:
         made = _made(connection, selection, steps, settings)
         inputs = {name: version for name, version in pinned.items() if name in connection.opened}
-    if not made.rows.num_rows:
+    if not made.rows.num_rows and step is None:
         raise NothingTrainable(selection, made.reasons)
     whole = dumps({"asked": selection.model_dump(), "settings": settings, "filters": [_pinned(one) for one in steps]})
     rows_digest = _digest(made.rows)
@@ -118,10 +128,15 @@ def select(lake: str | None, selection: Selection) -> Selected:
         selection=whole,
         licences=trained["licences"].explode().drop_nulls().unique().sort().to_list(),
         allowed_uses=_of_all(trained, "allowed_uses"),
+        loop_id=step.loop_id if step else None,
+        loop_step=step.number if step else None,
     )
     writer = Writer(where)
-    writer.append_arrow("training_rows", _named(made.rows, name), transaction=name)
+    if record.n_rows:
+        writer.append_arrow("training_rows", _named(made.rows, name), transaction=name)
     writer.append("training_sets", [record], transaction=name)
+    if not record.n_rows:
+        raise NothingTrainable(selection, made.reasons)
     return Selected(name, record.n_rows, record.n_episodes, record.n_trained_tokens, made.reasons, made.ledger)
 
 
@@ -200,6 +215,7 @@ def decided(
     """
     variables = dict(settings) | {
         "run_ids": selection.run_ids or None,
+        "group_ids": selection.group_ids or None,
         "model_name": selection.model_name,
         "rubrics": selection.rubrics,
         "policy_version": selection.policy_version,

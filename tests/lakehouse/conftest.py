@@ -57,7 +57,7 @@ class Make:
         }
         return Problem(**values | changes)
 
-    def dispatch(self, problem_id: str = "p", sample: int = 0, *, run: str = "r") -> Dispatch:
+    def dispatch(self, problem_id: str = "p", sample: int = 0, *, run: str = "r", **changes: Any) -> Dispatch:
         return Dispatch(
             episode_id=episode_id(run, problem_id, sample),
             run_id=run,
@@ -68,7 +68,7 @@ class Make:
             mode="policy",
             purpose="train",
             created_at=AT,
-        )
+        ).model_copy(update=changes)
 
     def version(self, version: int, parent: int | None = None, *, name: str = "toy") -> ModelVersion:
         """A registered version and what it was trained from."""

@@ -1,5 +1,5 @@
 -- grain: one row per episode in question
--- variables: run_ids (list, NULL = every run), rubrics (as in judged)
+-- variables: run_ids (list, NULL = every run), group_ids (list, NULL = every group), rubrics (as in judged)
 -- inputs: episodes, judged, problem_editions, permissions, episode_tokens
 select
     episodes.*,
@@ -27,4 +27,6 @@ left join permissions
         episodes.problem_id = permissions.problem_id
         and episodes.problem_edition is not distinct from permissions.edition
 left join episode_tokens using (episode_id)
-where getvariable('run_ids')::varchar[] is null or list_contains(getvariable('run_ids')::varchar[], episodes.run_id)
+where
+    (getvariable('run_ids')::varchar[] is null or list_contains(getvariable('run_ids')::varchar[], episodes.run_id))
+    and (getvariable('group_ids')::varchar[] is null or list_contains(getvariable('group_ids')::varchar[], episodes.group_id))
