@@ -28,6 +28,7 @@ FETCHING_S = 60.0
 GRADING_S = 3600.0
 CLOSING_S = 30.0  # each of: end the session, close the environment
 MARGIN_S = 1.0  # between a phase's deadline and the end of its time
+MOMENT_S = 0.01  # what a phase has where its group's time is over
 
 # The one place where an exception gets its status; the first line that fits counts.
 TAXONOMY: tuple[tuple[type[BaseException], Status], ...] = (
@@ -75,21 +76,23 @@ async def run_episode(
     trees: Trees | None = None,
     agent: Agent | None = None,
     door: Path | None = None,
+    until: float | None = None,
 ) -> Result:
     """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
 
     The agent has `deadline_s` seconds for everything from opening the environment to its last action. Starting the
     session, fetching the calls and grading have deadlines of their own; grading happens if, and only if, the status is
-    trainable. `agent`: None is the one that the dispatch names. `door`: the gateway's socket for programs in boxes.
+    trainable. `agent`: None is the one that the dispatch names. `door`: the gateway's socket for programs in boxes. `until`:
+    the moment of the monotonic clock by which its group must be done, whatever this episode waits for; fetching comes after.
     """
-    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees, agent, door)
+    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees, agent, door, until)
     try:
-        await attempt.guard(attempt.begin(), STARTING_S + CLOSING_S, "the start")
+        await attempt.guard(attempt.begin(), *attempt.within(STARTING_S + CLOSING_S, "the start"))
         if attempt.session is not None:
-            await attempt.guard(attempt.act(attempt.session), deadline_s, "the episode")
+            await attempt.guard(attempt.act(attempt.session), *attempt.within(deadline_s, "the episode"))
         await attempt.guard(attempt.fetch(), FETCHING_S, "fetching")
         if attempt.status.trainable:
-            await attempt.guard(attempt.grade(), GRADING_S, "grading")
+            await attempt.guard(attempt.grade(), *attempt.within(GRADING_S, "grading"))
     finally:
         await attempt.close()
     return attempt.result(model_version)
@@ -109,6 +112,7 @@ class Attempt:
     trees: Trees | None = None
     agent: Agent | None = None
     door: Path | None = None
+    until: float | None = None
     attempt_id: str = field(default_factory=lambda: f"at-{uuid.uuid4().hex[:16]}")
     started_at: datetime = field(default_factory=now)
     start: float = field(default_factory=time.monotonic)
@@ -142,6 +146,11 @@ class Attempt:
                     error = deadline.exceeded(doing)
                 self.status = next((status for kind, status in TAXONOMY if isinstance(error, kind)), otherwise)
                 self.error = f"while {doing}: {type(error).__name__}: {error}".rstrip(": ")
+
+    def within(self, limit_s: float, what: str) -> tuple[float, str]:
+        """A phase's time and whose it is: its own, or what the group has left."""
+        left = limit_s if self.until is None else self.until - time.monotonic()
+        return (limit_s, what) if left >= limit_s else (max(left, MOMENT_S), "the group")
 
     async def begin(self) -> None:
         """The session. Waiting for it is no time of the agent's."""

@@ -96,7 +96,7 @@ async def world(home, engine, **settings):
             yield client, gateway
 
 
-def run(problem, client, *, agent="search", deadline_s=20.0, **sampling):
+def run(problem, client, *, agent="search", deadline_s=20.0, until=None, **sampling):
     dispatch = Dispatch(
         episode_id=episode_id("run", problem.problem_id, 0),
         run_id="run",
@@ -117,6 +117,7 @@ def run(problem, client, *, agent="search", deadline_s=20.0, **sampling):
         deadline_s=deadline_s,
         model_name="scripted",
         model_version=1,
+        until=until,
     )
 
 
@@ -253,6 +254,18 @@ async def test_room_in_the_gateway_is_waited_for_and_is_no_time_of_the_agents(tm
         result = await waiting
     assert result.episode.status == Status.OK
     assert result.episode.duration_s < 2
+
+
+@pytest.mark.parametrize("left", [1.0, -1.0])
+async def test_an_episode_ends_with_its_groups_time_and_leaves_what_was_recorded(tmp_path, problem, watched, left):
+    engine = Scripted(policy_says(problem))
+    engine.failures.extend(["hang"] * 10)
+    async with world(tmp_path, engine) as (client, _):
+        result = await run(problem, client, until=time.monotonic() + left)
+    assert result.episode.status == Status.TIMEOUT
+    assert "for the group were over" in result.episode.error
+    assert result.episode.n_calls == len(result.calls) == (left > 0)
+    assert result.evidence == []
 
 
 async def test_a_hanging_engine_is_a_timeout_within_the_deadline(tmp_path, problem, watched):
