@@ -46,7 +46,7 @@ def _fetch(home: Home) -> Path:
 
 def _convert(gguf: Path, folder: Path) -> None:
     """In a process of its own, because reading GGUF needs torch."""
-    command = [sys.executable, "-m", "tasks.training.convert", "--gguf", str(gguf), "--out", str(folder)]
+    command = [sys.executable, "-m", "tasks.training.model.convert", "--gguf", str(gguf), "--out", str(folder)]
     _run(command, f"converting {gguf.name}", CONVERT_S)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tasks.training import data, folder
+from tasks.training import folder
 from tasks.training.config import TrainConfig
+from tasks.training.data import loading
 from tasks.training.errors import TrainingError, report
 from tasks.training.orphan import end_with_parent
 
@@ -20,7 +21,7 @@ if "WORLD_SIZE" in os.environ:
 try:
     config = TrainConfig.model_validate_json(parser.parse_args().config.read_text())
     folder.check_model(config.model)
-    rows = data.load(config)
+    rows = loading.load(config)
     from tasks.training.run import run  # torch takes seconds: a refusal must not wait for it
 
     run(config, rows)

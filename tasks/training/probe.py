@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from tasks.training import scoring
-from tasks.training.agreement import ByRow
-from tasks.training.batch import batch_of
-from tasks.training.data import Row
+from tasks.training.data.batch import batch_of
+from tasks.training.data.mapped import ByRow, Row
+from tasks.training.model import scoring
 from tasks.training.ranks import Ranks
 
 PROBES = 4

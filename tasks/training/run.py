@@ -10,23 +10,26 @@ from typing import Any
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
-from tasks.training import agreement, folder, honesty, metrics, optimiser, probe, report
-from tasks.training import model as policy
-from tasks.training.aggregation import Weighing, weighing
-from tasks.training.before import look_around
-from tasks.training.checkpoint import Checkpoints, Position
+from tasks.training import folder, probe
 from tasks.training.config import TrainConfig
-from tasks.training.data import Row
+from tasks.training.data.mapped import ByRow, Row
+from tasks.training.data.packing import Minibatch, minibatches
 from tasks.training.diagnosis import diagnose
 from tasks.training.errors import NotFinite, TrainingError
-from tasks.training.export import export
-from tasks.training.identity import identity
-from tasks.training.lock import exclusive
-from tasks.training.metrics import MetricsLog
-from tasks.training.mlflow_run import open_run
-from tasks.training.packing import Minibatch, minibatches
+from tasks.training.honesty import agreement, ledger
+from tasks.training.model import policy
 from tasks.training.ranks import Ranks, joined
-from tasks.training.step import Accumulated, accumulate
+from tasks.training.saving.checkpoint import Checkpoints, Position
+from tasks.training.saving.export import export
+from tasks.training.saving.identity import identity
+from tasks.training.saving.lock import exclusive
+from tasks.training.step import optimiser
+from tasks.training.step.aggregation import Weighing, weighing
+from tasks.training.step.before import look_around
+from tasks.training.step.passes import Accumulated, accumulate
+from tasks.training.tracking import metrics, report
+from tasks.training.tracking.metrics import MetricsLog
+from tasks.training.tracking.mlflow_run import open_run
 
 
 @dataclass
@@ -75,7 +78,7 @@ def _finished(config: TrainConfig, facts: dict[str, str]) -> bool:
 
 
 def _prepare(config: TrainConfig, rows: Sequence[Row], ranks: Ranks, facts: dict[str, str]) -> Run:
-    honesty.agree_on_rows(rows, config)
+    ledger.agree_on_rows(rows, config)
     config = config.model_copy(update={"policy_version": agreement.policy_version(rows, config)})
     model = policy.load(config, ranks)
     adamw = optimiser.adamw(model, config)
@@ -107,12 +110,12 @@ def _train(job: Run) -> None:
     job.checkpoints.settle()
     if position.skips and not position.trained:
         raise NotFinite("every step was skipped, for its loss or gradient is NaN or infinite: nothing was trained")
-    ledger = honesty.closed(job.rows, job.plan, position, config)
+    account = ledger.closed(job.rows, job.plan, config, trained=position.trained, skipped=position.skipped)
     summary = {
         "steps": position.step,
         "rows": len(job.rows),
         "tokens_trained": position.trained,
-        "ledger": asdict(ledger),
+        "ledger": asdict(account),
         "agreement": position.agreement and asdict(position.agreement),
         "last_step": {name: value for name, value in last.items() if isinstance(value, int | float)},
         "diagnosis": [asdict(one) for one in diagnose(job.log.history)] if job.log else [],
@@ -197,11 +200,11 @@ def _skip(job: Run, chosen: Minibatch, error: NotFinite) -> None:
         )
 
 
-def _everyones(found: Accumulated, ranks: Ranks) -> agreement.ByRow:
+def _everyones(found: Accumulated, ranks: Ranks) -> ByRow:
     return {i: values for part in ranks.gather(found.logprobs) for i, values in part.items()}
 
 
-def _agree(job: Run, trainer: agreement.ByRow) -> None:
+def _agree(job: Run, trainer: ByRow) -> None:
     """Before the first update: the engine's log-probs against ours on the same tokens."""
     if not _is_policy(job.config):
         return

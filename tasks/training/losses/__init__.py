@@ -49,7 +49,7 @@ def compute(inputs: LossInputs, entropy: Tensor, config: TrainConfig) -> Loss:
 
 
 def _advantages(inputs: LossInputs, options: PolicyGradient, config: TrainConfig) -> Tensor:
-    """As trained on: less k1 to the reference (of PPO it is in the reward, `gae.py`), negative ones scaled.
+    """As trained on: less k1 to the reference (of PPO it is in the reward, `step/gae.py`), negative ones scaled.
 
     Most tokens of a failed episode were right: over a few hundred episodes the noise of pushing them all down drowns
     what is learnt from the one that was wrong. negative_scale below 1 is the asymmetric baseline of Arnal et al. (arXiv

@@ -11,7 +11,7 @@ class LossInputs:
     """The trained tokens of one micro-batch, flat: every tensor has shape [tokens]; log-probs are float32, in nats.
 
     A loss is a sum of `weights` times what its formula gives a token; the caller divides by the step's normaliser
-    (`aggregation.py`), over all ranks. What an objective does not need is None.
+    (`step/aggregation.py`), over all ranks. What an objective does not need is None.
     """
 
     logprobs: Tensor  # under the weights being trained; carries the gradient

@@ -13,7 +13,7 @@ def ppo(inputs: LossInputs, options: Ppo) -> Loss:
     L_value = mean_t 1/2 max((V_t - R_t)^2, (clip(V_t, V_old - value_clip, V_old + value_clip) - R_t)^2)
 
     Schulman et al. (arXiv 1707.06347), r_t = pi / pi_prox; A_t and R_t = A_t + V_old by generalised advantage
-    estimation (1506.02438, `gae.py`) from the values at the start of the run. The clipped value loss is that of
+    estimation (1506.02438, `step/gae.py`) from the values at the start of the run. The clipped value loss is that of
     OpenAI's baselines, as in InstructGPT (2203.02155). Defaults: clip 0.2, value_clip 0.2, value_coefficient 0.1.
     """
     values, old, returns = inputs.critic()

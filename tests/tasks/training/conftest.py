@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 
 from lakehouse.records import TrainingRow
-from tasks.training import data
 from tasks.training.config import TrainConfig
+from tasks.training.data import loading
 
 VOCAB = 64
 
@@ -119,7 +119,7 @@ def train() -> Callable[[TrainConfig], Path]:
     from tasks.training.run import run
 
     def go(config: TrainConfig) -> Path:
-        run(config, data.load(config))
+        run(config, loading.load(config))
         return config.output
 
     return go

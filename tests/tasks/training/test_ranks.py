@@ -37,7 +37,7 @@ if room:
 runpy.run_module("tasks.training", run_name="__main__")
 """
 server = multiprocessing.get_context("forkserver")
-server.set_forkserver_preload(["tasks.training.run", "tasks.training.lora"])
+server.set_forkserver_preload(["tasks.training.run", "tasks.training.model.lora"])
 
 
 @dataclass
@@ -219,10 +219,10 @@ def test_a_step_does_not_wait_for_the_disk_and_what_is_written_is_the_step_it_is
 ) -> None:
     import threading
 
-    from tasks.training import model as policy
-    from tasks.training import optimiser
-    from tasks.training.checkpoint import Checkpoints, Position
+    from tasks.training.model import policy
     from tasks.training.ranks import joined
+    from tasks.training.saving.checkpoint import Checkpoints, Position
+    from tasks.training.step import optimiser
 
     config = configure(checkpoint_every=1)
     config.work_folder.mkdir()

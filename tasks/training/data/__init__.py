@@ -1,0 +1,1 @@
+"""Training rows: read, checked, packed without padding, what they share once."""

@@ -1,0 +1,1 @@
+"""One optimiser step: passes, weighing, advantages, update."""

@@ -1,0 +1,190 @@
+"""Rows are checked, in words, before anything expensive starts."""
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lakehouse.records import TrainingRow
+from lakehouse.vocabulary import vocabulary_digest
+from tasks.training.config import TrainConfig
+from tasks.training.data import loading
+from tasks.training.errors import RowsRefused
+
+Configure = Callable[..., TrainConfig]
+Export = Callable[..., Path]
+
+
+def test_rows_come_in_row_order_with_the_tokens_and_logprobs_that_are_trained(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    rows = loading.load(configure(rows=export(sampled[::-1])))
+    for row, record in zip(rows, sampled, strict=True):
+        trained = np.flatnonzero(record.loss_mask)
+        assert row.targets.tolist() == np.array(record.input_ids)[trained].tolist()
+        np.testing.assert_allclose(row.logprobs, np.array(record.logprobs)[trained], rtol=1e-6)
+        assert (row.advantages.tolist(), row.version) == ([record.advantage] * len(trained), 3)
+        assert len(row.ids) == trained[-1] + 1  # nothing behind the last trained token
+
+
+def test_an_arrow_file_gives_the_same_rows(configure: Configure, sampled: list[TrainingRow], tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([row.model_dump() for row in sampled])
+    with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    one, other = loading.load(configure()), loading.load(configure(rows=tmp_path / "rows.arrow"))
+    assert [row.ids.tolist() for row in one] == [row.ids.tolist() for row in other]
+
+
+def test_a_row_with_an_advantage_per_token_is_trained_with_those(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    own = [float(i) / 4 for i in range(len(sampled[0].input_ids))]
+    rows = loading.load(configure(rows=export([sampled[0].model_copy(update={"advantages": own}), *sampled[1:]])))
+    assert rows[0].advantages.tolist() == np.array(own)[np.flatnonzero(sampled[0].loss_mask)].tolist()
+    assert set(rows[1].advantages.tolist()) == {sampled[1].advantage}
+    short = sampled[0].model_copy(update={"advantages": own[1:]})
+    with pytest.raises(RowsRefused, match="and advantages differ in length"):
+        loading.load(configure(rows=export([short, *sampled[1:]])))
+
+
+def test_the_advantages_reach_the_loss_token_by_token(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    import torch
+
+    from tasks.training.data.batch import batch_of
+
+    own = [float(i) for i in range(len(sampled[0].input_ids))]
+    rows = loading.load(configure(rows=export([sampled[0].model_copy(update={"advantages": own}), *sampled[1:]])))
+    batch = batch_of([0, 1], rows, torch.device("cpu"))
+    first, second = (np.count_nonzero(row.loss_mask) for row in sampled[:2])
+    assert batch.advantages.tolist() == [*np.flatnonzero(sampled[0].loss_mask), *[sampled[1].advantage] * second]
+    assert len(batch.advantages) == first + second
+
+
+REFUSALS = {
+    "loss_mask is 0 everywhere": lambda r: {"loss_mask": [0] * len(r.input_ids)},
+    "advantage 0": lambda _: {"advantage": 0.0},
+    "advantage is not finite": lambda _: {"advantage": float("nan")},
+    "log-prob is not finite": lambda r: {"logprobs": [float("nan")] * len(r.input_ids)},
+    "use objective sft": lambda r: {"weight_versions": [-1] * len(r.input_ids)},
+    "nothing predicts": lambda r: {"loss_mask": [1] * len(r.input_ids)},
+    "differ in length": lambda r: {"logprobs": r.logprobs[1:]},
+    "outside the model's vocabulary of 64": lambda r: {"input_ids": [*r.input_ids[:-5], 64, *r.input_ids[-4:]]},
+    "mixes the training sets ts-1, ts-2": lambda r: {"training_set_id": f"ts-{1 + r.row_index % 2}"},
+    "more than max_seq_len = 64": lambda _: (
+        {name: [1] * 65 for name in ("input_ids", "loss_mask", "logprobs", "weight_versions")}
+        | {"loss_mask": [0] + [1] * 64}
+    ),
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_untrainable_rows_are_refused_with_the_reason(
+    words: str, configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    spoiled = [row.model_copy(update=REFUSALS[words](row)) for row in sampled]
+    with pytest.raises(RowsRefused, match=words):
+        loading.load(configure(rows=export(spoiled)))
+
+
+def test_a_few_rows_without_gradient_are_no_reason_to_refuse_and_without_tokens_left_out(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    first = sampled[0].model_copy(update={"loss_mask": [0] * len(sampled[0].input_ids)})
+    second = sampled[1].model_copy(update={"advantage": 0.0})
+    rows = loading.load(configure(rows=export([first, second, *sampled[2:]])))
+    assert [row.name for row in rows] == [f"ep-{i}#{i}" for i in range(1, 10)]
+
+
+def test_no_rows_and_no_file_are_refused(configure: Configure, tmp_path: Path) -> None:
+    with pytest.raises(RowsRefused, match="no training rows at"):
+        loading.load(configure(rows=tmp_path / "none.parquet"))
+    pa.parquet.write_table(pa.table({"row_index": [0]}), tmp_path / "thin.parquet")
+    with pytest.raises(RowsRefused, match="lacks the columns"):
+        loading.load(configure(rows=tmp_path / "thin.parquet"))
+
+
+def test_the_program_says_why_in_one_line_and_never_starts(configure: Configure, tmp_path: Path) -> None:
+    config = tmp_path / "run.json"
+    config.write_text(json.dumps(configure().model_dump(mode="json") | {"rows": str(tmp_path / "gone.parquet")}))
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tasks.training", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
+    assert ended.returncode == 1
+    assert len(said) == 1
+    assert "gone.parquet: export the training set" in said[0]
+    assert "| torch\n" not in ended.stderr
+
+
+def test_a_row_longer_than_the_models_context_is_refused_whatever_max_seq_len_says(
+    configure: Configure, sampled: list[TrainingRow], export: Export
+) -> None:
+    lists = ("input_ids", "loss_mask", "logprobs", "weight_versions")
+    long = sampled[0].model_copy(update={name: (getattr(sampled[0], name) * 20)[:129] for name in lists})
+    long = long.model_copy(update={"loss_mask": [0, *[1] * 128], "weight_versions": [3] * 129})
+    with pytest.raises(RowsRefused, match="more than the 128 tokens of the model's context"):
+        loading.load(configure(rows=export([long, *sampled[1:]]), max_seq_len=4096))
+
+
+def noted(sampled: list[TrainingRow], file: Path, notes: dict[str, object]) -> Path:
+    table = pa.Table.from_pylist([row.model_dump() for row in sampled])
+    pa.parquet.write_table(table.replace_schema_metadata({loading.EXPORT: json.dumps(notes)}), file)
+    return file
+
+
+def test_an_exported_file_is_refused_when_it_was_changed_or_speaks_of_other_tokens(
+    configure: Configure, sampled: list[TrainingRow], tmp_path: Path, model_folder: Path
+) -> None:
+    file, own = tmp_path / "noted.parquet", vocabulary_digest(model_folder / "tokenizer.json")
+    whole = {"training_set_id": "ts-1", "rows": 10, "vocabularies": {"tiny": own}}
+    assert len(loading.load(configure(rows=noted(sampled, file, whole)))) == 10
+    for change in ({"rows": 11}, {"training_set_id": "ts-2"}):
+        with pytest.raises(RowsRefused, match="it was changed since, export it again"):
+            loading.load(configure(rows=noted(sampled, file, whole | change)))
+    with pytest.raises(RowsRefused, match=r"sampled with the tokenizer of other \(feed.*stand for other texts"):
+        loading.load(
+            configure(rows=noted(sampled, file, whole | {"vocabularies": {"tiny": own, "other": "feed" * 16}}))
+        )
+
+
+def test_a_vocabulary_is_known_by_what_its_ids_mean_and_not_by_how_its_file_looks(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    told = json.loads((model_folder / "tokenizer.json").read_text())
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(told, indent=7, sort_keys=True))
+    assert vocabulary_digest(file) == vocabulary_digest(model_folder / "tokenizer.json")
+    told["model"]["vocab"]["5"], told["model"]["vocab"]["6"] = 6, 5
+    file.write_text(json.dumps(told))
+    assert vocabulary_digest(file) != vocabulary_digest(model_folder / "tokenizer.json")
+
+
+def test_rows_are_made_when_they_are_asked_for_and_the_file_is_not_held_in_memory(
+    configure: Configure, sampled: list[TrainingRow], tmp_path: Path
+) -> None:
+    long = {"input_ids": [5] * 64, "logprobs": [-1.0] * 64, "weight_versions": [3] * 64, "loss_mask": [0, *[1] * 63]}
+    one = sampled[0].model_copy(update=long).model_dump()
+    file = tmp_path / "many.parquet"
+    with pa.parquet.ParquetWriter(file, pa.Table.from_pylist([one]).schema) as target:
+        for start in range(0, 4000, 500):
+            target.write_table(pa.Table.from_pylist([one | {"row_index": start + i} for i in range(500)]))
+    tracemalloc.start()
+    rows = loading.load(configure(rows=file))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(rows) == 4000
+    assert held < 1.5e6  # places in the file; the rows as arrays would be over 6 MB
+    assert rows[3999].name == "ep-0#3999"
+    assert list(tmp_path.glob(".rows-*")) == []
