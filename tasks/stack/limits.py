@@ -5,7 +5,7 @@
 
 import os
 
-import httpx
+from tasks.stack.api import send
 
 ENGINE = "lakeloop-engine"  # episodes that are played: they share the engines behind the gateway
 BOXES = "lakeloop-boxes"  # of these, the ones that have a box
@@ -20,8 +20,6 @@ def sizes() -> dict[str, int]:
 
 def create(api_url: str) -> None:
     """Create the limits that are not there. HTTPError where Prefect refuses one."""
-    with httpx.Client(base_url=api_url, timeout=30.0, trust_env=False) as prefect:
-        for name, size in sizes().items():
-            if prefect.get(f"/v2/concurrency_limits/{name}").status_code == httpx.codes.NOT_FOUND:
-                body = {"name": name, "limit": size, "active": True}
-                prefect.post("/v2/concurrency_limits/", json=body).raise_for_status()
+    for name, size in sizes().items():
+        if send("GET", f"{api_url}/v2/concurrency_limits/{name}", besides=404).status_code == 404:
+            send("POST", f"{api_url}/v2/concurrency_limits/", {"name": name, "limit": size, "active": True})

@@ -12,7 +12,7 @@ from tasks.serving import launch, models
 from tasks.serving.engine import BASE_VERSION, Engine
 from tasks.serving.gate import Gate
 from tasks.serving.launch import Launch
-from tasks.stack import deployments, probes
+from tasks.stack import automations, deployments, limits, probes
 from tasks.stack.probes import Look
 from tasks.stack.settings import HOST, POOL, Settings
 
@@ -77,8 +77,15 @@ def _prefect(settings: Settings) -> Service:
                 **settings.environment(),
                 "PREFECT_SERVER_DATABASE_CONNECTION_URL": settings.prefect_database_url,
                 "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+                # Leases in memory would be forgotten by a server that is started again, and what they hold never given back.
+                "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+                "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "5",
             },
         )
+
+    def settle() -> None:
+        limits.create(settings.prefect_url)
+        automations.create(settings.prefect_url, settings.notify)
 
     return Service(
         name="prefect",
@@ -87,6 +94,7 @@ def _prefect(settings: Settings) -> Service:
         probe=lambda _: probes.prefect(settings.prefect_url, str(settings.home.root)),
         url=settings.prefect_url,
         setting="LAKELOOP_PREFECT_PORT",
+        settle=settle,
     )
 
 
@@ -146,7 +154,12 @@ def _gateway(settings: Settings) -> Service:
 def _deployments(settings: Settings) -> Service:
     def start() -> Launch:
         deployments.create_pool(settings.prefect_url)
+        deployments.keep_switches(settings.prefect_url)
         return Launch(_python("prefect", "--no-prompt", "deploy", "--all"), settings.environment())
+
+    def settle() -> None:
+        deployments.restore_switches(settings.prefect_url)
+        deployments.note(settings.prefect_url, settings.home)
 
     return Service(
         name="deployments",
@@ -154,7 +167,7 @@ def _deployments(settings: Settings) -> Service:
         start=start,
         probe=lambda _: deployments.registered(settings.prefect_url),
         needs=("prefect",),
-        settle=lambda: deployments.note(settings.prefect_url, settings.home),
+        settle=settle,
         once=True,
     )
 

@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from lakehouse.home import Home, home
+from tasks.stack.automations import HEARTBEAT_S
 
 ROOT = Path(__file__).resolve().parents[2]  # the repository: prefect.yaml and the four packages lie here
 HOST = "127.0.0.1"  # never a setting: the engine's control routes have no login
@@ -43,6 +44,7 @@ class Settings(BaseSettings):
     max_model_len: int = Field(default=2048, ge=16)  # tokens
     prefect_database: str | None = None  # "postgresql+asyncpg://..."; default SQLite in the home folder
     mlflow_database: str | None = None  # "postgresql://..."; default SQLite in the home folder
+    notify: str | None = None  # a notification block of Prefect, TYPE/NAME, that is told of failed runs
 
     @classmethod
     def settings_customise_sources(
@@ -133,6 +135,7 @@ class Settings(BaseSettings):
             "PREFECT_API_URL": self.prefect_url,
             "PREFECT_HOME": str(self.home.root / "prefect"),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
             "MLFLOW_TRACKING_URI": self.mlflow_url,
             "MLFLOW_DISABLE_TELEMETRY": "true",
             "DO_NOT_TRACK": "1",  # Prefect's and vLLM's clients heed this one

@@ -10,6 +10,7 @@ import psutil
 
 from lakehouse.home import Home
 from tasks.stack import probes, processes
+from tasks.stack.automations import NoSuchBlock
 from tasks.stack.probes import Seen
 from tasks.stack.services import Service
 from tasks.stack.settings import ROOT
@@ -138,7 +139,7 @@ class Start:
         if service.settle:
             try:
                 service.settle()
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, NoSuchBlock) as error:
                 raise StackError(f"{service.name} answers and could not be set up: {error}") from error
         seconds = time.monotonic() - self.began
         condition: Condition = "adopted" if event == "adopted" else "running"
