@@ -12,7 +12,8 @@ from lakehouse.records import Split
 from sandboxes.agents import Sampling, find
 from tasks.land import land
 from tasks.progress import Progress
-from tasks.rollout import Draw, Play, cast, dispatch, fetch, load_problems, own_run_id, rehearse, roll_out, shards
+from tasks.rollout import Draw, cast, dispatch, fetch, load_problems, own_run_id, rehearse, roll_out, shards
+from tasks.stage import Play
 
 
 def _known(agent: str) -> str:

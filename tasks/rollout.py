@@ -1,9 +1,8 @@
 """Roll out: the Prefect tasks that plan a run and play a shard of its episodes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 from prefect import task
@@ -17,19 +16,13 @@ from lakehouse.records import Dispatch, Mode, Problem, Split, digest, episode_id
 from lakehouse.store import location
 from lakehouse.write import Writer
 from sandboxes import backends
-from sandboxes.agents import CommandAgent, DefinitionError, Sampling, find
-from sandboxes.backends.base import Backend, BackendUnavailable
-from sandboxes.backends.labels import RUN
-from sandboxes.backends.pool import Pool, Starting
-from sandboxes.backends.trees import TreeStore
-from sandboxes.episode import Result, Trees, run_episode
-from sandboxes.gateway.client import GatewayClient
+from sandboxes.agents import CommandAgent, DefinitionError, find
+from sandboxes.episode import Result
 from sandboxes.problems.library import load, prepare
 from sandboxes.programs import check
 from tasks.progress import Progress
-from tasks.serving.engine import Engine
-from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import Settings
+from tasks.stage import Play, set_up
 
 PROBLEMS = {"search": 16, "swe": 4}  # how many of each kind, unless told otherwise
 
@@ -50,27 +43,6 @@ class Draw:
     @property
     def mode(self) -> Mode:
         return "demonstration" if self.agent == "expert" else "policy"
-
-
-@dataclass(frozen=True)
-class Play:
-    """How episodes are played."""
-
-    sampling: Sampling
-    backend: str
-    concurrency: int
-    deadline_s: float
-    agent: str = "policy"  # as in `Draw`, or a file that defines one
-    keep_trees: bool = False  # after every tool call
-    warm_boxes: int = 0
-    sampling_seed: int | None = None  # None: the engine's own noise
-
-    def sampled(self, intent: Dispatch) -> Sampling:
-        """How an episode is sampled: with noise of its own, the same for the same sample of a problem in every run."""
-        if self.sampling_seed is None:
-            return self.sampling
-        own = digest(str(self.sampling_seed), intent.problem_id, str(intent.sample_index))
-        return replace(self.sampling, seed=int(own[:7], 16))
 
 
 def cast(agent: str, problems: Mapping[str, int] | None) -> tuple[str, dict[str, int]]:
@@ -148,51 +120,9 @@ async def roll_out(
     shard: Sequence[Dispatch], problems: Mapping[str, Problem], play: Play, progress: Progress
 ) -> list[Result]:
     """Play a shard of episodes, `play.concurrency` at a time. What an episode meets becomes its status, not an exception."""
-    settings = Settings()
-    backend = await asyncio.to_thread(backends.choose, play.backend)
-    with suppress(BackendUnavailable):  # episodes without a box need no image, and those with one say what is missing
-        await asyncio.to_thread(backend.prepare)
-    with Engine(settings.engine) as engine:
-        version = await asyncio.to_thread(engine.served_version)
-    agent = None if play.agent == "policy" else find(play.agent)
-    places = asyncio.Semaphore(play.concurrency)
-    trees = Trees(TreeStore()) if play.keep_trees else None
-
-    async def one(intent: Dispatch, gateway: GatewayClient, boxes: Backend) -> Result:
-        async with places:
-            result = await run_episode(
-                intent,
-                problems[intent.problem_id],
-                gateway=gateway,
-                backend=boxes,
-                sampling=play.sampled(intent),
-                deadline_s=play.deadline_s,
-                model_name=settings.model_name,
-                model_version=version,
-                trees=trees,
-                agent=agent,
-                door=settings.door,
-            )
-        await progress.advance()
-        return result
-
-    async with (
-        gateway_client() as gateway,
-        _warm(backend, play.warm_boxes, shard) as boxes,
-        asyncio.TaskGroup() as group,
-    ):
-        running = [group.create_task(one(intent, gateway, boxes)) for intent in shard]
+    async with set_up(play, shard[0].run_id, progress) as stage, asyncio.TaskGroup() as group:
+        running = [group.create_task(stage.perform(intent, problems[intent.problem_id])) for intent in shard]
     return [episode.result() for episode in running]
-
-
-@asynccontextmanager
-async def _warm(backend: Starting, size: int, shard: Sequence[Dispatch]) -> AsyncIterator[Backend]:
-    """The backend, with so many boxes of it kept started."""
-    if not size:
-        yield backend
-        return
-    async with Pool(backend, size=size, labels={RUN: shard[0].run_id}) as pool:
-        yield pool
 
 
 def shards(dispatches: Sequence[Dispatch], size: int) -> list[list[Dispatch]]:

@@ -1,0 +1,128 @@
+"""Where episodes are played: an engine, a gateway, boxes, and how many episodes at a time."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+
+from lakehouse.records import Dispatch, Problem, digest
+from sandboxes import backends
+from sandboxes.agents import Agent, Sampling, find
+from sandboxes.backends.base import Backend, BackendUnavailable
+from sandboxes.backends.labels import RUN
+from sandboxes.backends.pool import Pool, Starting
+from sandboxes.backends.trees import TreeStore
+from sandboxes.episode import Result, Trees, run_episode
+from sandboxes.gateway.client import GatewayClient
+from tasks.progress import Progress
+from tasks.serving.engine import Engine
+from tasks.serving.errors import EngineError
+from tasks.stack.gateway import gateway_client
+from tasks.stack.settings import Settings
+
+
+@dataclass(frozen=True)
+class Play:
+    """How episodes are played."""
+
+    sampling: Sampling
+    backend: str
+    concurrency: int
+    deadline_s: float
+    agent: str = "policy"  # each kind's own; else an agent's name, or a file that defines one
+    keep_trees: bool = False  # after every tool call
+    warm_boxes: int = 0
+    sampling_seed: int | None = None  # None: the engine's own noise
+
+    def sampled(self, intent: Dispatch) -> Sampling:
+        """How an episode is sampled: with noise of its own, the same for the same sample of a problem in every run."""
+        if self.sampling_seed is None:
+            return self.sampling
+        own = digest(str(self.sampling_seed), intent.problem_id, str(intent.sample_index))
+        return replace(self.sampling, seed=int(own[:7], 16))
+
+
+@dataclass
+class Term:
+    """A group's deadline: so many seconds from the moment its first sample begins."""
+
+    seconds: float
+    until: float | None = None  # of the monotonic clock
+
+    def begin(self) -> float:
+        """The end. The first call fixes it."""
+        if self.until is None:
+            self.until = time.monotonic() + self.seconds
+        return self.until
+
+
+@dataclass
+class Stage:
+    """What all episodes of a run, or of a loop, share."""
+
+    play: Play
+    settings: Settings
+    engine: Engine
+    gateway: GatewayClient
+    boxes: Backend
+    agent: Agent | None
+    trees: Trees | None
+    progress: Progress
+    places: asyncio.Semaphore
+    version: int  # that was served when it was looked at last
+
+    async def perform(self, intent: Dispatch, problem: Problem, term: Term | None = None) -> Result:
+        """Play an episode as soon as there is a place. What it meets becomes its status, not an exception."""
+        async with self.places:
+            with suppress(EngineError):  # the episode will meet it too, and say so
+                self.version = await asyncio.to_thread(self.engine.served_version)
+            result = await run_episode(
+                intent,
+                problem,
+                gateway=self.gateway,
+                backend=self.boxes,
+                sampling=self.play.sampled(intent),
+                deadline_s=self.play.deadline_s,
+                model_name=self.settings.model_name,
+                model_version=self.version,
+                trees=self.trees,
+                agent=self.agent,
+                door=self.settings.door,
+                until=term.begin() if term else None,
+            )
+        await self.progress.advance()
+        return result
+
+
+@asynccontextmanager
+async def set_up(play: Play, run_id: str, progress: Progress) -> AsyncIterator[Stage]:
+    """A stage, for as long as the block runs. Boxes that it keeps warm are labelled with the run."""
+    settings = Settings()
+    backend = await asyncio.to_thread(backends.choose, play.backend)
+    with suppress(BackendUnavailable):  # episodes without a box need no image, and those with one say what is missing
+        await asyncio.to_thread(backend.prepare)
+    async with gateway_client() as gateway, _warm(backend, play.warm_boxes, run_id) as boxes:
+        with Engine(settings.engine) as engine:
+            yield Stage(
+                play,
+                settings,
+                engine,
+                gateway,
+                boxes,
+                agent=None if play.agent == "policy" else find(play.agent),
+                trees=Trees(TreeStore()) if play.keep_trees else None,
+                progress=progress,
+                places=asyncio.Semaphore(play.concurrency),
+                version=await asyncio.to_thread(engine.served_version),
+            )
+
+
+@asynccontextmanager
+async def _warm(backend: Starting, size: int, run_id: str) -> AsyncIterator[Backend]:
+    """The backend, with so many boxes of it kept started."""
+    if not size:
+        yield backend
+        return
+    async with Pool(backend, size=size, labels={RUN: run_id}) as pool:
+        yield pool
