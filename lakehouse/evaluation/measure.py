@@ -95,7 +95,7 @@ _VERSION = """
     select
         (select share from hacked) as training_hack_rate,
         -- an erasure may have taken rows since, which is for `tainted` to say
-        (select gap + if(tainted.version is null, abs(n_trained_tokens - tokens), 0) from accounted, held) as ledger_gap,
+        (select gap + if(tainted.version is null, abs(n_trained_tokens - coalesce(tokens, 0)), 0) from accounted, held) as ledger_gap,
         (select accepted::int from deployed) as proven,
         (select (proof ->> '$.mean_difference')::double from deployed) as proof_mean,
         (select (proof ->> '$.max_difference')::double from deployed) as proof_max,
