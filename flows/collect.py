@@ -10,10 +10,12 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from lakehouse.records import Split
 from sandboxes.agents import Sampling, find
+from tasks.events import tell
 from tasks.land import land
 from tasks.progress import Progress
 from tasks.rollout import Draw, cast, dispatch, fetch, load_problems, own_run_id, rehearse, roll_out, shards
 from tasks.stage import Play
+from tasks.unseen import unseen
 
 
 def _known(agent: str) -> str:
@@ -105,7 +107,7 @@ async def collect(
     landed = skipped = quarantined = 0
     for number, shard in enumerate(shards(todo, shard_size)):
         results = await roll_out.with_options(task_run_name=f"shard-{number}")(shard, known, play, progress)
-        done = await asyncio.to_thread(land, results)
+        done = await asyncio.to_thread(land, unseen(results))
         landed, skipped = landed + done.episodes, skipped + len(done.skipped)
         quarantined += len(done.quarantined)
         statuses.update(result.episode.status for result in results)
@@ -116,6 +118,8 @@ async def collect(
     )
     if quarantined:
         print(f"ALARM: {quarantined} episodes are in quarantine; `lakeloop query 'from quarantine'` says why")
+    if landed:
+        tell("run.landed", f"run.{draw.run_id}", {"run_id": draw.run_id, "episodes": landed}, purpose=purpose)
     return Collected(
         run_id=draw.run_id, landed=landed, skipped=skipped, quarantined=quarantined, statuses=dict(statuses)
     )

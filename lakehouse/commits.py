@@ -70,15 +70,20 @@ def next_landing(delta: DeltaTable) -> Transaction:
     return Transaction(LANDING, (delta.transaction_version(LANDING) or 0) + 1)
 
 
-def append_new(lake: str, table: str, data: pa.Table, *, key: str | Sequence[str]) -> tuple[int, int]:
-    """Append the rows whose `key`, of one text column or several, is not there yet: (the table's version, rows written)."""
+def append_new(
+    lake: str, table: str, data: pa.Table, *, key: str | Sequence[str], among: Sequence[store.Condition] = ()
+) -> tuple[int, int]:
+    """Append the rows whose `key`, of one text column or several, is not there yet: (the table's version, rows written).
+
+    `among`: which rows can have such a key, so that not all are read.
+    """
     names = [key] if isinstance(key, str) else list(key)
 
     def joined(rows: pa.Table) -> pa.Array:
         return pc.binary_join_element_wise(*(rows[name] for name in names), "\0").combine_chunks()
 
     def commit(delta: DeltaTable) -> tuple[int, int]:
-        fresh = data.filter(pc.invert(pc.is_in(joined(data), value_set=joined(store.read(lake, delta, names)))))
+        fresh = data.filter(pc.invert(pc.is_in(joined(data), value_set=joined(store.read(lake, delta, names, among)))))
         if fresh.num_rows:
             write(delta, table, fresh, next_landing(delta))
         return delta.version(), fresh.num_rows

@@ -35,6 +35,12 @@ class StepRow:
     group_ids: list[str]
     version: int | None  # that was registered from it
     deployed: bool  # with proof
+    promoted: bool  # at some time
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of it is left to do: it went into service, or there was nothing to train on."""
+        return self.rows == 0 or (self.deployed and self.promoted)
 
 
 _GROUPS = """
@@ -146,6 +152,12 @@ def steps(lake: str | None, loop_id: str, *, model_name: str) -> list[StepRow]:
                 select distinct version, true as deployed
                 from deployments
                 where name = $model_name and accepted
+            ),
+
+            moved as (
+                select distinct object
+                from audit
+                where action = 'promote'
             )
 
             select
@@ -155,10 +167,12 @@ def steps(lake: str | None, loop_id: str, *, model_name: str) -> list[StepRow]:
                 policy_version,
                 (selection -> '$.asked.group_ids')::varchar[] as group_ids,
                 version,
-                coalesce(deployed, false) as deployed
+                coalesce(deployed, false) as deployed,
+                moved.object is not null as promoted
             from training_sets
             left join versions using (training_set_id)
             left join accepted using (version)
+            left join moved on moved.object = $model_name || '@' || version
             where loop_id = $loop_id
             order by loop_step
             """,

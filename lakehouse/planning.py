@@ -86,3 +86,10 @@ def choose(
                 )
             chosen += [Problem(**row) for row in rows.head(count).to_dicts()]
     return chosen
+
+
+def named(lake: str | None, problem_ids: Collection[str]) -> dict[str, Problem]:
+    """The newest edition of each of these problems that is there, by id."""
+    with connect(lake) as connection:
+        rows = connection.execute("from problems where list_contains($1, problem_id)", [list(problem_ids)]).pl()
+    return {row["problem_id"]: Problem(**row) for row in rows.to_dicts()}

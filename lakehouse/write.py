@@ -74,11 +74,21 @@ class Writer:
         with store.exclusive(self.lake, table):
             return commits.retried(self.lake, table, commit)
 
-    def append_new(self, table: str, records: Sequence[Record], *, key: str | Sequence[str]) -> Appended:
-        """Append the records whose `key`, a column or several, is not in the table yet: repeating it adds nothing."""
+    def append_new(
+        self,
+        table: str,
+        records: Sequence[Record],
+        *,
+        key: str | Sequence[str],
+        among: Sequence[store.Condition] = (),
+    ) -> Appended:
+        """Append the records whose `key`, a column or several, is not in the table yet: repeating it adds nothing.
+
+        `among`, of (column, operator, value): which rows can have such a key, so that not all are read.
+        """
         data = to_arrow(table, records)
         check(table, data)
-        version, written = commits.append_new(self.lake, table, data, key=key)
+        version, written = commits.append_new(self.lake, table, data, key=key, among=among)
         return Appended(version, written, skipped=written < data.num_rows)
 
     def put_problems(self, problems: Sequence[Problem]) -> Appended:

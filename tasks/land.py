@@ -15,6 +15,7 @@ from lakehouse.write import Landed, Writer
 from sandboxes.episode import Result
 from sandboxes.external import episode_of
 from sandboxes.gateway.client import GatewayRefused, GatewayUnavailable
+from tasks.retrying import infrastructure
 from tasks.serving import models
 from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import Settings
@@ -22,12 +23,17 @@ from tasks.stack.settings import Settings
 REFUSED_DAYS = 7  # so long somebody can still find out why an episode is in quarantine
 
 
-@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=2)
+@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=2, retry_condition_fn=infrastructure)
 def land(results: Sequence[Result]) -> Landed:
     """Write episodes with their calls, actions and evidence; then nobody can read their gateway sessions any more.
 
     Episodes that landed before are skipped. Sessions of episodes that went to quarantine stay as they are.
     """
+    return put(results)
+
+
+def put(results: Sequence[Result]) -> Landed:
+    """`land` within another task."""
     _keep_tokenizer()
     landed = Writer().land(
         [result.episode for result in results],
@@ -47,7 +53,7 @@ def land(results: Sequence[Result]) -> Landed:
     return landed
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def shred_what_landed() -> int:
     """Make sessions unreadable whose episode has landed, or is in quarantine for a week. Returns how many.
 

@@ -21,6 +21,7 @@ from sandboxes.episode import Result
 from sandboxes.problems.library import load, prepare
 from sandboxes.programs import check
 from tasks.progress import Progress
+from tasks.retrying import infrastructure
 from tasks.stack.settings import Settings
 from tasks.stage import Play, set_up
 
@@ -60,7 +61,7 @@ def cast(agent: str, problems: Mapping[str, int] | None) -> tuple[str, dict[str,
     return actor.name, wanted
 
 
-@task(cache_policy=NO_CACHE)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 async def load_problems(kinds: Sequence[str]) -> int:
     """Put the shipped problems of these kinds into the lake, each edition once; how many are new or changed."""
     writer = Writer()
@@ -71,7 +72,7 @@ async def load_problems(kinds: Sequence[str]) -> int:
     return new
 
 
-@task(cache_policy=NO_CACHE)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def dispatch(draw: Draw) -> tuple[list[Dispatch], dict[str, Problem]]:
     """Write down the intent to run every episode of the draw, and return those that have not landed with their problems.
 
@@ -79,7 +80,16 @@ def dispatch(draw: Draw) -> tuple[list[Dispatch], dict[str, Problem]]:
     a new edition since, its episodes are played anew: those of two editions are no group.
     """
     problems = choose(None, draw.problems, split=draw.split, seed=draw.seed, max_difficulty=draw.max_difficulty)
-    intents = [
+    intents = intended(draw, problems)
+    names = {intent.episode_id for intent in intents}
+    write_down(intents)
+    todo = [left for left in remaining(None, draw.run_id) if left.episode_id in names]
+    return todo, {problem.problem_id: problem for problem in problems}
+
+
+def intended(draw: Draw, problems: Sequence[Problem], loop_id: str | None = None) -> list[Dispatch]:
+    """The episodes of a draw that took these problems."""
+    return [
         Dispatch(
             episode_id=episode_id(draw.run_id, problem.problem_id, sample, problem.edition),
             run_id=draw.run_id,
@@ -90,18 +100,26 @@ def dispatch(draw: Draw) -> tuple[list[Dispatch], dict[str, Problem]]:
             mode=draw.mode,
             purpose=draw.purpose,
             created_at=now(),
+            loop_id=loop_id,
         )
         for problem in problems
         for sample in range(draw.samples)
     ]
-    intended = {intent.episode_id for intent in intents}
-    gone = erased_among(location(None), [one.episode_id for one in intents])  # in an earlier run of the same run id
-    Writer().append_new("dispatches", [one for one in intents if one.episode_id not in gone], key="episode_id")
-    todo = [left for left in remaining(None, draw.run_id) if left.episode_id in intended]
-    return todo, {problem.problem_id: problem for problem in problems}
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+def write_down(intents: Sequence[Dispatch]) -> None:
+    """Dispatch episodes, each once; not those that were erased in an earlier run of the same run id."""
+    gone = erased_among(location(None), [one.episode_id for one in intents])
+    runs = sorted({one.run_id for one in intents})
+    Writer().append_new(
+        "dispatches",
+        [one for one in intents if one.episode_id not in gone],
+        key="episode_id",
+        among=[("run_id", "in", runs)],
+    )
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def fetch(problems: Sequence[Problem]) -> None:
     """Fetch the sources these problems need, once per machine."""
     prepare(problems)
@@ -115,7 +133,7 @@ async def rehearse(play: Play) -> None:
         await check(agent, await asyncio.to_thread(backends.choose, play.backend), Settings().door)
 
 
-@task(cache_policy=NO_CACHE, retries=1, retry_delay_seconds=2)
+@task(cache_policy=NO_CACHE, retries=1, retry_delay_seconds=2, retry_condition_fn=infrastructure)
 async def roll_out(
     shard: Sequence[Dispatch], problems: Mapping[str, Problem], play: Play, progress: Progress
 ) -> list[Result]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse import looping
+from lakehouse.governance.audit import note
 from lakehouse.label import label
 from lakehouse.query import query
 from lakehouse.records import Deployment, group_id
@@ -103,6 +104,11 @@ def test_a_step_is_deployed_once_its_version_is_proven(played, make, lake):
 
     assert deployed(accepted=False) == (2, False)
     assert deployed(accepted=True) == (2, True)
+    (step,) = looping.steps(lake, "L", model_name="toy")
+    assert not step.finished
+    note(lake, "promote", "toy@2", actor="somebody")
+    (step,) = looping.steps(lake, "L", model_name="toy")
+    assert step.finished
     assert looping.lineage(lake, "toy", 2) == {1, 2}
     assert looping.lineage(lake, "toy", 9) == {9}
 
