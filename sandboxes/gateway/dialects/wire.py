@@ -34,7 +34,7 @@ def origin(raw: bytes, headers: Mapping[str, str]) -> Origin:
     """Digest of the body, and what the client's headers say. The Stainless SDKs (OpenAI, Anthropic) count retries."""
     return {
         "body_digest": hashlib.sha256(raw).hexdigest(),
-        "idempotency_key": headers.get("idempotency-key"),
+        "idempotency_key": headers.get("idempotency-key") or None,
         "is_retry": headers.get("x-stainless-retry-count", "0") not in ("", "0"),
     }
 
