@@ -1,7 +1,8 @@
 """Release: the Prefect tasks that register a version, deploy it with a proof and move the alias."""
 
 import subprocess
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,11 +19,15 @@ from lakehouse.radar import LIMIT, rates
 from lakehouse.records import Deployment, ModelVersion, now
 from lakehouse.write import Writer
 from tasks.acting import actor
-from tasks.registry.versions import CHAMPION, Lineage, Registry
+from tasks.events import tell
+from tasks.registry.versions import CHAMPION, Lineage, Registry, RegistryError
+from tasks.retrying import infrastructure
 from tasks.serving.deploy import deploy
-from tasks.serving.engine import Engine
-from tasks.serving.errors import ServingError
+from tasks.serving.engine import BASE_VERSION, UNKNOWN_VERSION, Engine, Swap
+from tasks.serving.errors import EngineError, ServingError
 from tasks.serving.gate import Gate
+from tasks.serving.proof import Proof
+from tasks.serving.rolling import Outcome, roll
 from tasks.serving.turns import turn
 from tasks.stack.settings import ROOT, Settings
 
@@ -40,7 +45,7 @@ class NotPromoted(RuntimeError):
     """The version may not be promoted; the message says why."""
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def register(
     folder: Path, *, stage: str, parent: int | None, training_set_id: str | None, mlflow_run_id: str | None
 ) -> int:
@@ -102,38 +107,92 @@ def admit(version: int, *, max_hack_rate: float = LIMIT) -> None:
 
 
 @task(cache_policy=NO_CACHE)
-def serve(version: int) -> None:
-    """Reload every engine to a version, one after another, and prove it. NotDeployed at the first one without a proof,
-    Tainted, before anything is reloaded, where it was trained on what has been erased.
+def serve(version: int, swap: Swap = "keep", engines: Sequence[str] | None = None) -> None:
+    """Reload engines to a version, one after another, and prove it. Default: the stack's and those that operators added.
 
-    The engines are the stack's and those that operators added to the gateway. Each deployment is written down, whatever
-    comes out.
+    Where the first engine does not come to serve it, that one is put back to what it served and nothing else is touched:
+    NotDeployed without a proof, else the ServingError that was in the way. A later one that fails is left out. Before
+    anything is reloaded: Tainted where the version was trained on what has been erased, RegistryError where its files are
+    gone or changed. Each deployment is written down, whatever comes out.
     """
     settings = Settings()
-    refuse_tainted(None, settings.model_name, version)
-    registry = Registry(settings.mlflow_url)
-    folder = registry.intact(settings.model_name, version)
+    name, registry = settings.model_name, Registry(settings.mlflow_url)
+    refuse_tainted(None, name, version)
+    folder = registry.intact(name, version)
+    began_with = _parent(registry, version)
     with Gate(settings.gateway_url, settings.operator_key) as gate:
-        others = [url for url in gate.engines() if url != settings.engine]
-        for url in [settings.engine, *others]:
-            _serve_on(url, folder, version, gate)
+        urls = engines or [settings.engine, *(url for url in gate.engines() if url != settings.engine)]
+        before = _served(urls[0])
+
+        def one(url: str) -> Proof:
+            with Engine(url) as engine:
+                return deploy(engine, folder, version, gate, swap=swap, parent=began_with)
+
+        def put_back(url: str) -> None:
+            _put_back(url, before, registry, gate)
+
+        def leave_out(url: str) -> None:
+            gate.doubted(url)
+            with suppress(EngineError), Engine(url) as engine:
+                engine.distrust()
+
+        outcomes = roll(urls, one, put_back=put_back, leave_out=leave_out)
+    _tell(version, outcomes)
+    first = outcomes[0]
+    if first.error:
+        raise first.error
+    if not first.served:
+        raise NotDeployed(f"{name} version {version} is not proven on {first.url}: {first.reason}")
 
 
-def _serve_on(url: str, folder: Path, version: int, gate: Gate) -> None:
+def _parent(registry: Registry, version: int) -> Path | None:
+    """The folder of the weights that a version was trained from, where there are such and the registry knows them."""
     name = Settings().model_name
+    parent = registry.version(name, version).lineage.parent
+    with suppress(RegistryError):
+        return registry.version(name, parent).weights_path if parent is not None else None
+    return None
+
+
+def _served(url: str) -> int:
     try:
         with Engine(url) as engine:
+            return engine.served_version()
+    except EngineError:
+        return UNKNOWN_VERSION
+
+
+def _put_back(url: str, version: int, registry: Registry, gate: Gate) -> None:
+    """What the engine served before, with a proof. Where that cannot be had its weights stay unknown, as its label says."""
+    name = Settings().model_name
+    now_served = _served(url)
+    if now_served == version or version == UNKNOWN_VERSION:
+        return  # nothing was touched, or nobody knows what it was
+    try:
+        with Engine(url) as engine:
+            folder = engine.folder() if version == BASE_VERSION else registry.intact(name, version)
             proof = deploy(engine, folder, version, gate)
-    except ServingError as error:
-        _write_down(url, version, "{}", accepted=False, reason=str(error))
-        raise
-    _write_down(url, version, proof.model_dump_json(), accepted=proof.passed, reason=proof.reason)
+    except (ServingError, RegistryError) as error:
+        _write_down(url, version, "{}", accepted=False, reason=f"could not be put back: {error}")
+        return
+    _write_down(url, version, proof.model_dump_json(), accepted=proof.passed, reason=f"put back: {proof.reason}")
+
+
+def _tell(version: int, outcomes: Sequence[Outcome]) -> None:
+    """Write down every deployment, and show them in the UI."""
+    lines = []
+    for number, one in enumerate(outcomes):
+        proof = one.proof.model_dump_json() if one.proof else "{}"
+        _write_down(one.url, version, proof, accepted=one.served, reason=one.reason)
+        state = "serves it" if one.served else "is left out until it is proven" if number else "does not serve it"
+        size = f" ({one.proof.tokens} tokens, swapped in {one.proof.swap_s} s)" if one.proof else ""
+        lines.append(f"* {one.url} {state}: {one.reason}{size}")
     create_markdown_artifact(
-        key="weight-sync-proof",
-        markdown=f"**{name} version {version}** on {url}: {proof.reason} ({proof.tokens} tokens)",
+        key="weight-sync-proof", markdown="\n".join([f"**{Settings().model_name} version {version}**", "", *lines])
     )
-    if not proof.passed:
-        raise NotDeployed(f"{name} version {version} is not proven on {url}: {proof.reason}")
+    if outcomes[0].served:
+        engines = [one.url for one in outcomes if one.served]
+        tell("version.served", f"version.{Settings().model_name}.{version}", {"version": version, "engines": engines})
 
 
 def _write_down(url: str, version: int, proof: str, *, accepted: bool, reason: str) -> None:
@@ -150,16 +209,17 @@ def _write_down(url: str, version: int, proof: str, *, accepted: bool, reason: s
     Writer().append("deployments", [record])
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def promote(version: int) -> None:
     """Move the alias `champion` to a version. Tainted where it was trained on what has been erased."""
     settings = Settings()
     refuse_tainted(None, settings.model_name, version)
     Registry(settings.mlflow_url).promote(settings.model_name, version)
     audit.note(None, "promote", f"{settings.model_name}@{version}", actor=actor())
+    tell("alias.moved", f"alias.{settings.model_name}.{CHAMPION}", {"version": version, "who": actor()}, alias=CHAMPION)
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def compare_promoted() -> tuple[int | None, int]:
     """The version the alias `champion` points at, and the version the engine serves."""
     settings = Settings()

@@ -94,11 +94,13 @@ class GatewayClient:
         limits: Mapping[str, float] | None = None,
         key_life_s: float | None = None,
         subject: str | None = None,
+        version: int | None = None,
         wait_s: float = 0.0,
     ) -> Session:
         """A new session with budgets (`budget.Limits`), whose keys end after `key_life_s` seconds.
 
-        `subject` names whose data it will hold, for erasure.
+        `subject` names whose data it will hold, for erasure. `version` is the one of the weights that shall answer all of
+        its calls: GatewayRefused, 409, where no engine serves it.
 
         Where there is no room, or the served weights are being swapped, it is waited for up to `wait_s` seconds; then
         GatewayUnavailable says what was waited for. Without `wait_s` these are GatewayRefused at once: 429, 409.
@@ -109,6 +111,7 @@ class GatewayClient:
             "limits": limits or {},
             "key_life_s": key_life_s,
             "subject": subject,
+            "version": version,
         }
         begun, pause = time.monotonic(), 0.5
         while True:

@@ -140,3 +140,7 @@ class EngineSilent(EngineTrouble):
 
 class EngineRefused(BadRequest):
     """The engine says that the request is wrong, for example a prompt that is too long."""
+
+
+class EngineSwapped(EngineTrouble):
+    """The engine ended the call for a swap of its weights, which is no fault of its: the same request works in a moment."""

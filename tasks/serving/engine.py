@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -19,6 +19,11 @@ from tasks.serving.weights import servable
 BASE_VERSION = 0  # the label of weights that were never registered: what the engine started with
 UNKNOWN_VERSION = -1  # a reload failed half-way: nobody can say which weights are served
 _BASE_LABEL = "default"  # vLLM's own label until somebody sets one
+TOLD = 20  # tokens that an engine tells the log-probs of at one place: vLLM's limit unless it is started with another
+
+# What becomes of requests in flight while weights are swapped (vLLM's pause modes): they are frozen and go on with the new
+# weights; they end with the old ones first; they are ended at once, to be asked again.
+Swap = Literal["keep", "wait", "abort"]
 
 
 class Engine:
@@ -64,6 +69,16 @@ class Engine:
         """The model folder it was started with."""
         return Path(self._call("GET", "/v1/models")["data"][0]["root"])
 
+    def context(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return int(self._call("GET", "/v1/models")["data"][0]["max_model_len"])
+
+    def tokenize(self, text: str) -> list[int]:
+        """The ids of a text, without what a tokenizer puts before a prompt."""
+        body = {"model": self.models()[0], "prompt": text, "add_special_tokens": False}
+        tokens: list[int] = self._call("POST", "/tokenize", json=body)["tokens"]
+        return tokens
+
     def served_version(self) -> int:
         """The registry version of the weights now served, or BASE_VERSION, or UNKNOWN_VERSION."""
         label = str(self._call("GET", "/weight_info")["weight_version"])
@@ -74,13 +89,16 @@ class Engine:
         except ValueError:
             return UNKNOWN_VERSION  # labelled by somebody else
 
-    def reload(self, weights_path: Path | str, version: int, *, deadline_s: float = 120.0) -> float:
+    def reload(
+        self, weights_path: Path | str, version: int, *, swap: Swap = "keep", deadline_s: float = 120.0
+    ) -> float:
         """Swap the weights under running requests and label them `version`; returns the seconds generation stood still.
 
-        Requests in flight are frozen and go on with the new weights; their attention caches are computed again, because
-        what the old weights left in the cache is not what the new ones would have put there. Damaged weights are refused
-        beforehand (ModelError). When the swap itself fails the label becomes UNKNOWN_VERSION and EngineError is raised.
-        Generation is resumed in every case, by another process where this one is killed.
+        With `keep` requests in flight are frozen and go on with the new weights; their attention caches are computed again,
+        because what the old weights left in the cache is not what the new ones would have put there. With `wait` they end
+        first, which may take up to `deadline_s` seconds; with `abort` they end at once, unfinished. Damaged weights are
+        refused beforehand (ModelError). When the swap itself fails the label becomes UNKNOWN_VERSION and EngineError is
+        raised. Generation is resumed in every case, by another process where this one is killed.
         """
         cache = home().cache  # not the system's temporary folder: the engine may see the home folder only
         cache.mkdir(parents=True, exist_ok=True)
@@ -89,7 +107,9 @@ class Engine:
             with watched(self.url, 4 * deadline_s) as runs_again:
                 began = time.monotonic()
                 try:
-                    self._call("POST", "/pause", params={"mode": "keep"}, timeout=deadline_s)
+                    self._call("POST", "/pause", params={"mode": swap}, timeout=deadline_s)
+                    if swap == "wait":  # it generated until now
+                        began = time.monotonic()
                     self._swap(folder, version, deadline_s)
                 finally:
                     self._resume()
@@ -143,6 +163,13 @@ class Engine:
         if not all(math.isfinite(score) for score in scores):
             raise EngineError(f"the engine at {self.url} gave log-probs that are not finite: its weights are damaged")
         return scores
+
+    def likely(self, token_ids: Sequence[int], temperature: float) -> dict[int, float]:
+        """The TOLD likeliest next tokens at a temperature with their log-probs in nats: as sampling sees them, caches and all."""
+        sampling = {"max_tokens": 1, "temperature": temperature, "logprobs": TOLD}
+        body = {"token_ids": list(token_ids), "sampling_params": sampling}
+        [entry] = self._call("POST", "/inference/v1/generate", json=body)["choices"][0]["logprobs"]["content"]
+        return {one["token_id"]: float(one["logprob"]) for one in entry["top_logprobs"]}
 
     def _call(self, method: str, path: str, **how: Any) -> Any:
         try:

@@ -19,3 +19,7 @@ class ModelError(ServingError):
 
 class ProbeError(ServingError):
     """The log-probs to compare with could not be computed."""
+
+
+class Unchanged(ServingError):
+    """A new version whose weights are those it was trained from."""

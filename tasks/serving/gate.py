@@ -47,6 +47,10 @@ class Gate:
         """That engine provably serves `version`, whoever started it and when."""
         self._order("proven", engine_url, version=version)
 
+    def doubted(self, engine_url: str) -> None:
+        """Nobody knows what that engine serves: it takes no calls of policies until it is proven again."""
+        self._order("doubted", engine_url)
+
     def _order(self, what: str, engine_url: str, **more: Any) -> None:
         self._ask("POST", f"/{what}", {"url": engine_url, **more})
 

@@ -16,6 +16,7 @@ from tasks.serving.errors import ModelError
 INDEX = "model.safetensors.index.json"
 HEAD = "lm_head.weight"
 HEAD_FILE = "part-output-layer.safetensors"
+COMPARED_AT_ONCE = 1 << 22  # bytes
 EMBEDDING = "model.embed_tokens.weight"  # of Llama, Qwen, Mistral, SmolLM and their kin
 
 
@@ -66,6 +67,33 @@ def servable(folder: Path, view: Path) -> Path:
     size = sum(tensor.end - tensor.begin for tensor in [*held.values(), held[EMBEDDING]])
     (view / INDEX).write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": places}))
     return view
+
+
+def same(folder: Path, other: Path) -> bool:
+    """Whether two folders hold the same weights, whatever their files are called and in whatever order they lie.
+
+    Weights of another precision are other weights here.
+    """
+    left, right = tensors(folder), tensors(other)
+    if left.keys() ^ right.keys() not in (set(), {HEAD}):  # a tied output layer may be written out or not
+        return False
+    return all(_equal(left[name], right[name]) for name in left.keys() & right.keys())
+
+
+def _equal(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors are equal, bit by bit."""
+    if (left.dtype, left.shape, left.end - left.begin) != (right.dtype, right.shape, right.end - right.begin):
+        return False
+    with left.file.open("rb") as one, right.file.open("rb") as two:
+        one.seek(left.begin)
+        two.seek(right.begin)
+        rest = left.end - left.begin
+        while rest:
+            size = min(rest, COMPARED_AT_ONCE)
+            if one.read(size) != two.read(size):
+                return False
+            rest -= size
+    return True
 
 
 def _header(file: Path) -> dict[str, Tensor]:

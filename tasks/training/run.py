@@ -124,7 +124,7 @@ def _train(job: Run) -> None:
     }
     reports = {
         folder.SUMMARY: summary,
-        folder.PROBE: probe.compare(position.probes or [], probe.take(job.model, job.rows, job.ranks)),
+        folder.PROBE: probe.report(position.probes, job.model, job.rows, job.ranks),
     }
     export(config, job.model, reports, job.facts, job.ranks)
     job.checkpoints.drop()

@@ -13,7 +13,7 @@ from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.calls.splice import Prompt
 from sandboxes.gateway.engines.engine import Engine
 from sandboxes.gateway.engines.tokens import Completion
-from sandboxes.gateway.errors import EngineTrouble
+from sandboxes.gateway.errors import EngineSwapped, EngineTrouble
 from sandboxes.gateway.sessions.flight import Kind
 from sandboxes.gateway.sessions.recorded import Message
 
@@ -112,5 +112,7 @@ def _collect(calls: dict[int, Message], deltas: list[Message]) -> None:
 
 
 def _check_finish(completion: Completion) -> None:
+    if completion.finish_reason == "abort":
+        raise EngineSwapped("the engine ended this call unfinished, as for a swap of its weights: ask again")
     if completion.finish_reason not in ("stop", "length"):
         raise EngineTrouble(f"the engine ended the call with {completion.finish_reason!r}")

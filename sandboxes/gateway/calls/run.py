@@ -14,6 +14,7 @@ from sandboxes.gateway.calls.request import Request
 from sandboxes.gateway.engines import raw
 from sandboxes.gateway.engines.engine import Engine, recorded_sampling
 from sandboxes.gateway.engines.pool import Engines
+from sandboxes.gateway.engines.split import check_served
 from sandboxes.gateway.engines.tokens import Completion, token_fields
 from sandboxes.gateway.errors import BadRequest, Busy, EngineTrouble, GatewayError
 from sandboxes.gateway.sessions.flight import Flight
@@ -59,32 +60,22 @@ class Calls:
                 param="demonstration",
             )
         _check(request, self._max_running)
-        try:
-            replay = await self._admitted(session, request)
-        except Busy:
-            _left(session, request)
-            raise
-        flight = Flight(
-            lambda flight: self._answered_before(replay, flight) if replay else self._run(session, request, flight),
-            0 if replay else request.n,
-            request.body_digest,
-            request.idempotency_key,
-        )
-        flight.task.add_done_callback(lambda _: None if _settled(flight) else _left(session, request))
-        for running in (self._running, session.flights):
-            running.add(flight)
-            flight.task.add_done_callback(lambda _, running=running: running.discard(flight))  # type: ignore[misc]
-        return flight
-
-    async def _admitted(self, session: Session, request: Request) -> list[Recorded] | None:
-        """The recorded calls to be told again; None where the request is to run, for which there is room."""
         replay = await self._replay(session, request)
         if replay is None and sum(flight.choices for flight in self._running) + request.n > self._max_running:
             raise Busy(f"{self._max_running} calls are running, the most this gateway takes")
         session.check_open()  # waiting for the replay may have taken a while
         if replay is None:
             await self._within_budget(session, lambda: session.budget.check(session.flights, choices=request.n))
-        return replay
+        flight = Flight(
+            lambda flight: self._answered_before(replay, flight) if replay else self._run(session, request, flight),
+            0 if replay else request.n,
+            request.body_digest,
+            request.idempotency_key,
+        )
+        for running in (self._running, session.flights):
+            running.add(flight)
+            flight.task.add_done_callback(lambda _, running=running: running.discard(flight))  # type: ignore[misc]
+        return flight
 
     async def _within_budget(self, session: Session, check: Callable[[], None]) -> None:
         """Refuse what a budget does not allow, and record that it ended the session's calls."""
@@ -102,16 +93,10 @@ class Calls:
         """The answered calls, one per choice, that this request repeats: same idempotency key, or an SDK's retry.
 
         Where the first try still runs, also one that is not dispatched yet, its answer is this one's. Where it fails, one
-        of those that waited is the next try, and the others wait for that one. A retry of a try that failed is no
-        repetition of an equal call beside it. Of several that were answered the newest counts.
+        of those that waited is the next try, and the others wait for that one.
         """
         deadline = time.monotonic() + self._deadline_s
-        while True:
-            if request.idempotency_key is None and request.is_retry and session.tries.taken_up(request.body_digest):
-                return None
-            running = next((flight for flight in session.flights if _repeats(request, flight)), None)
-            if running is None:
-                break
+        while running := next((flight for flight in session.flights if _repeats(request, flight)), None):
             if not (await asyncio.wait([running.task], timeout=max(0.0, deadline - time.monotonic())))[0]:
                 raise Busy("an earlier try of this call is still running")
         for call in reversed(session.calls):
@@ -127,6 +112,7 @@ class Calls:
         session.used_at = sampled.started
         try:
             async with self._engines.serving(session) as engine, asyncio.timeout(self._deadline_s):
+                wanted = self._engines.wanted(session)
                 request = replace(request, conversation=await raw.spelled(engine, request.conversation))
                 prompt = await splice.build(engine, request.conversation, session.by_prefix, request.sampling)
                 demonstrated = await self._demonstrated(engine, request, prompt)
@@ -136,7 +122,7 @@ class Calls:
                 )
                 await self._dispatch(session, request, prompt, flight)
                 if demonstrated is None:
-                    answers = await self._sample(engine, request, prompt, sampled, flight)
+                    answers = await self._sample(engine, request, prompt, sampled, flight, wanted)
                 else:
                     answers = [_demonstration(request, demonstrated, sampled)]
         except TimeoutError:
@@ -212,13 +198,23 @@ class Calls:
         )
 
     async def _sample(
-        self, engine: Engine, request: Request, prompt: splice.Prompt, sampled: Sampled, flight: Flight
+        self,
+        engine: Engine,
+        request: Request,
+        prompt: splice.Prompt,
+        sampled: Sampled,
+        flight: Flight,
+        wanted: int | None,
     ) -> list[Answer]:
-        """All choices at once. Where one fails, so does the request: a client gets all of its choices or none."""
+        """All choices at once, by weights of the version `wanted`.
+
+        Where one fails, so does the request: a client gets all of its choices or none.
+        """
         vocabulary = (await engine.facts()).vocabulary
 
         async def one(choice: int, completion: Completion) -> Answer:
             read = await choices.sample(engine, request, prompt, choice, completion, flight.parts.put_nowait)
+            check_served(wanted, {label for label, _, _ in completion.spans})
             return Answer(
                 status=read.status,
                 message=read.message,
@@ -279,27 +275,10 @@ async def together(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
 def _repeats(request: Request, earlier: Flight | Intent) -> bool:
     """Whether a request is sent again that was sent before. BadRequest where its key stands for another one."""
     key, same_body = request.idempotency_key, earlier.body_digest == request.body_digest
-    if key is None and earlier.idempotency_key is None:
-        return same_body and request.is_retry
-    if key != earlier.idempotency_key:  # calls of equal bodies are told apart by their keys
-        return False
-    if not same_body:
+    same_key = bool(key) and earlier.idempotency_key == key
+    if same_key and not same_body:
         raise BadRequest(f"idempotency key {key!r} was used with another body", param="Idempotency-Key")
-    return True
-
-
-def _settled(flight: Flight) -> bool:
-    """Whether its client has an answer, or one is on record for it, or an error with which it need not come again."""
-    if flight.calls and all(call.answered for call in flight.calls):
-        return True
-    error = None if flight.task.cancelled() else flight.task.exception()
-    return error is not None and not getattr(error, "retry", True)
-
-
-def _left(session: Session, request: Request) -> None:
-    """Note that a request has no answer."""
-    if request.idempotency_key is None:
-        session.tries.unanswered(request.body_digest)
+    return same_body and (request.is_retry or same_key)
 
 
 def _check(request: Request, max_running: int) -> None:

@@ -106,6 +106,7 @@ class Member:
         self._start_until = 0.0
         self._doubts = 1  # reasons to look again so far,
         self._settled = 0  # and how many of them a look has answered
+        self._swaps = 0  # as ordered at the last doubt
         self._looking = asyncio.Lock()
         self._http = Upstream(self.url, engine.guard, deadline_s=LOOK_S, connections=4)
 
@@ -129,8 +130,8 @@ class Member:
         """Why its weights may not be believed; None where they may."""
         if self.restarted:
             return (
-                f"was started again and its weights (labelled {self.label!r}) are not proven: deploy a version, "
-                "or POST /engines/proven"
+                f"was started again, or a deployment failed there, and its weights (labelled {self.label!r}) are not proven: "
+                "deploy a version, or POST /engines/proven"
             )
         if self.unlabelled:
             return (
@@ -150,6 +151,11 @@ class Member:
         return self.label is not None and not self.label.isdecimal()
 
     @property
+    def version(self) -> int | None:
+        """Of the weights it serves; None where its label is no version."""
+        return int(self.label) if self.label is not None and self.label.isdecimal() else None
+
+    @property
     def state(self) -> State:
         fault = self.fault()
         if fault:
@@ -164,6 +170,10 @@ class Member:
 
     async def sure(self) -> None:
         """Look, where there is doubt; a stale one may have been labelled or proven since."""
+        swaps = self.orders.of(self.url).swaps
+        if swaps != self._swaps:
+            self._swaps = swaps
+            self.doubt()
         if self._settled != self._doubts or self.stale():
             async with self._looking:
                 if self._settled != self._doubts or self.stale():

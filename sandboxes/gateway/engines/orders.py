@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from sandboxes.gateway.engines.split import Split
 from sandboxes.gateway.sessions.shared import SharedFile
 
 NOBODY = ""  # as `trusted`: whatever runs there, its weights are not proven
@@ -27,20 +28,27 @@ class Order(BaseModel):
     trusted: str | None = (
         None  # the start (see `engines_member.Seen`) whose weights may be believed; None: not seen yet
     )
+    swaps: int = 0  # raised with whatever may have changed the weights: every process then looks before its next call
 
     def paused_s(self) -> float:
         """Seconds until the pause is over by itself; 0 where there is none."""
         return max(0.0, self.paused_until - time.time())
 
 
-ALL = TypeAdapter(dict[str, Order])
+class Ordered(BaseModel):
+    """All that was ordered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    engines: dict[str, Order] = {}
+    split: Split | None = None
 
 
 class Orders:
     """The file, by engine URL."""
 
     def __init__(self, path: Path) -> None:
-        self._file = SharedFile(path, ALL, {})
+        self._file = SharedFile(path, TypeAdapter(Ordered), Ordered())
 
     def of(self, url: str) -> Order:
         """What holds for an engine now."""
@@ -48,13 +56,22 @@ class Orders:
 
     def all(self) -> dict[str, Order]:
         """Every engine of which something was ordered."""
-        return self._file.read()
+        return self._file.read().engines
+
+    @property
+    def split(self) -> Split | None:
+        """How new sessions are parted between two versions; None where they are not."""
+        return self._file.read().split
+
+    def set_split(self, split: Split | None) -> None:
+        with self._file.change() as ordered:
+            ordered.split = split
 
     @contextmanager
     def change(self, url: str) -> Iterator[Order]:
         """One engine's order, to be changed in place; written when the block ends. One process at a time."""
-        with self._file.change() as orders:
-            yield orders.setdefault(url, Order())
+        with self._file.change() as ordered:
+            yield ordered.engines.setdefault(url, Order())
 
     def forget(self) -> None:
         """Start afresh: who starts a gateway says with it which engines it may use, and trusts them as they are."""

@@ -16,9 +16,10 @@ from aiohttp import ClientError
 from sandboxes.gateway.engines.engine import Engine
 from sandboxes.gateway.engines.facts import Facts
 from sandboxes.gateway.engines.member import Member
-from sandboxes.gateway.engines.orders import Orders
+from sandboxes.gateway.engines.orders import NOBODY, Orders
+from sandboxes.gateway.engines.split import NOT_SERVED, Split
 from sandboxes.gateway.engines.waiting import CURRENT, Waiting
-from sandboxes.gateway.errors import BadRequest, Conflict, EngineTrouble, GatewayError, NotFound
+from sandboxes.gateway.errors import BadRequest, Conflict, EngineSwapped, EngineTrouble, GatewayError, NotFound
 from sandboxes.gateway.sessions.sessions import Session
 
 log = logging.getLogger(__name__)
@@ -67,10 +68,19 @@ class Engines:
             raise self._nobody(self.members, "there is no engine")
         return self._agreed
 
-    async def admit(self, *, policy: bool) -> None:
-        """Whether a new session would find an engine. Conflict where weights only lack a label, else EngineTrouble."""
+    async def admit(self, *, policy: bool, version: int | None = None) -> None:
+        """Whether a new session would find an engine.
+
+        Conflict where weights only lack a label, or no engine serves the version that was asked for; else EngineTrouble.
+        """
         await self._sure()
         members = self.members
+        if version is not None and not any(one.version == version for one in members):
+            raise Conflict(
+                f"no engine serves weight version {version}: {_serving(members)}. Deploy that version first, or ask for one "
+                "that is served",
+                code=NOT_SERVED,
+            )
         reasons = {member.url: self._refusal(member, policy=policy, first_call=None) for member in members}
         if any(
             reason is None or self._paused(member) for member, reason in zip(members, reasons.values(), strict=True)
@@ -80,6 +90,20 @@ class Engines:
         if unlabelled:
             raise Conflict(f"the engine at {unlabelled[0].url} {unlabelled[0].stale()}", code="weights_unlabelled")
         raise self._nobody(members, "no engine takes a new session", policy=policy)
+
+    def assigned(self, session_id: str) -> int | None:
+        """The version that a new session keeps to while new sessions are split between two, else None.
+
+        The challenger only where an engine takes its sessions now: nobody asked for it by name.
+        """
+        split = self._orders.split
+        if split is None:
+            return None
+        version = split.version(session_id)
+        able = any(
+            one.version == version and self._refusal(one, policy=True, first_call=None) is None for one in self.members
+        )
+        return version if able else split.champion
 
     @asynccontextmanager
     async def serving(self, session: Session) -> AsyncIterator[Engine]:
@@ -94,6 +118,10 @@ class Engines:
             yield member.engine
         except asyncio.CancelledError:
             member.breaker.give_up(probing=probing)
+            raise
+        except EngineSwapped:
+            member.breaker.give_up(probing=probing)
+            member.doubt()
             raise
         except Exception as error:  # whatever ends a call says something of its engine; it goes on to the caller
             if isinstance(error, GatewayError) and not isinstance(error, EngineTrouble):
@@ -118,21 +146,22 @@ class Engines:
         log.warning("a call of session %s failed on %s: %s", session.session_id, member.url, type(error).__name__)
 
     async def _choose(self, session: Session) -> Member:
-        """The first engine in the session's order that may take the call; waits while that one is paused."""
+        """The first engine in the session's order that may take the call; waits where those that could are paused."""
         deadline = time.monotonic() + self._wait_s
         while True:
             order = self._order(session.session_id)
             for member in order:
                 await member.sure()
             self._agree()
-            able = [member for member in order if self._refuses(member, session) is None or self._paused(member)]
-            if not able:
-                raise self._nobody(order, "no engine can take this call", session=session)
-            if not self._paused(able[0]):
+            able = [member for member in order if self._refuses(member, session) is None]
+            paused = [member for member in order if self._paused(member)]
+            if able:
                 return able[0]
+            if not paused:
+                raise self._nobody(order, "no engine can take this call", session=session)
             if time.monotonic() >= deadline:
                 raise EngineTrouble(
-                    f"the engine at {able[0].url} is paused for a weight update; this call waited {self._wait_s:.0f} s",
+                    f"the engine at {paused[0].url} is paused for a weight update; this call waited {self._wait_s:.0f} s",
                     code="engine_paused",
                     retry_after_s=5,
                 )
@@ -151,7 +180,21 @@ class Engines:
 
     def _refuses(self, member: Member, session: Session) -> str | None:
         first_call = session.calls[0].intent.started_at.timestamp() if session.calls else None
-        return self._refusal(member, policy=session.row.mode == "policy", first_call=first_call, session=session)
+        reason = self._refusal(member, policy=session.row.mode == "policy", first_call=first_call, session=session)
+        wanted = self.wanted(session)
+        if reason is None and wanted is not None and member.version != wanted:
+            return f"serves weight version {member.version}, and this session is of version {wanted}"
+        return reason
+
+    def wanted(self, session: Session) -> int | None:
+        """The one version that may answer a session; None where any may.
+
+        While sessions are split, those from before the split are the champion's.
+        """
+        if session.row.version is not None or session.row.mode != "policy":
+            return session.row.version
+        split = self._orders.split
+        return split.champion if split else None
 
     @staticmethod
     def _refusal(
@@ -180,11 +223,13 @@ class Engines:
             )
             parts.append(f"the engine at {member.url} {reason or 'has not answered yet'}")
         states = {member.state for member in members}
+        wanted = self.wanted(session) if session else None
+        code = "engine_stale" if states == {"stale"} else None
+        if wanted is not None and not any(member.version == wanted for member in members):
+            code = NOT_SERVED
         wait = min([member.breaker.left_s for member in members if not member.breaker.closed] or [1.0])
         text = parts[0] if len(parts) == 1 else f"{what}: {'; '.join(parts)}"
-        return EngineTrouble(
-            text, code="engine_stale" if states == {"stale"} else None, retry_after_s=max(1, round(wait + 0.5))
-        )
+        return EngineTrouble(text, code=code, retry_after_s=max(1, round(wait + 0.5)))
 
     async def _sure(self) -> None:
         await asyncio.gather(*(member.sure() for member in self.members))
@@ -243,6 +288,7 @@ class Engines:
             await member.look()
         with self._orders.change(member.url) as order:
             order.paused_until = time.time() + min(for_s, LONGEST_PAUSE_S)
+            order.swaps += 1
 
     async def resume(self, url: str) -> None:
         """End a pause and a draining, and look at what the engine serves now before the next call."""
@@ -260,7 +306,30 @@ class Engines:
         if member.label != str(version):
             raise Conflict(f"the engine at {member.url} labels its weights {member.label!r}, not '{version}'")
         with self._orders.change(member.url) as order:
-            order.trusted = member.start
+            order.trusted, order.swaps = member.start, order.swaps + 1
+
+    async def split(self, split: Split | None) -> None:
+        """Part new sessions between two versions, or do so no more. Conflict where one that would get some is not served."""
+        if split is not None:
+            await self._sure()
+            due = ({split.challenger} if split.share > 0 else set()) | ({split.champion} if split.share < 1 else set())
+            missing = due - {member.version for member in self.members if member.fault() is None}
+            if missing:
+                raise Conflict(
+                    f"no engine serves weight version {min(missing)}, which would get sessions: {_serving(self.members)}",
+                    code=NOT_SERVED,
+                )
+        self._orders.set_split(split)
+
+    @property
+    def parted(self) -> Split | None:
+        """How new sessions are split now."""
+        return self._orders.split
+
+    def doubt(self, url: str) -> None:
+        """Nobody knows its weights, until a version is proven."""
+        with self._orders.change(self.member(url).url) as order:
+            order.trusted, order.swaps = NOBODY, order.swaps + 1
 
     async def add(self, url: str) -> None:
         """One more engine. Conflict, with the reason, where it is not like the others; EngineTrouble where it is not there."""
@@ -288,6 +357,11 @@ class Engines:
             raise BadRequest(f"{member.url} is the only engine; add another one first", param="url")
         with self._orders.change(member.url) as order:
             order.added, order.removed, order.trusted = False, True, None
+
+
+def _serving(members: Sequence[Member]) -> str:
+    """What is served where, in words."""
+    return ", ".join(f"{member.url} serves {member.label!r}" for member in members)
 
 
 def answered(error: Exception) -> bool:

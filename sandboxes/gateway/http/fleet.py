@@ -1,6 +1,7 @@
 """The operator's routes over the engines: how each is, and drain, pause, resume, prove, add, remove."""
 
 import asyncio
+import time
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from sandboxes.gateway.engines.member import Member
 from sandboxes.gateway.engines.pool import LONGEST_PAUSE_S, Engines
+from sandboxes.gateway.engines.split import Split
 from sandboxes.gateway.errors import BadRequest
 from sandboxes.gateway.http.access import Access
 from sandboxes.gateway.http.bodies import parsed
@@ -16,6 +18,7 @@ from sandboxes.gateway.http.endpoints import Endpoint, Handler
 from sandboxes.gateway.settings import check_upstream
 
 Body = TypeVar("Body", bound="Which")
+LONGEST_SPLIT_S = 86_400.0
 
 
 class Which(BaseModel):
@@ -32,6 +35,17 @@ class Proven(Which):
     version: int = Field(ge=0)
 
 
+class Parted(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    champion: int = Field(ge=0)
+    challenger: int = Field(ge=0)
+    share: float = Field(
+        ge=0, le=1
+    )  # of the new sessions, for the challenger; the rest, and all from before, the champion's
+    for_s: float = Field(default=300.0, gt=0, le=LONGEST_SPLIT_S)  # then the challenger gets no new one any more
+
+
 class Fleet:
     """Handlers over the engines of one gateway. Each answers with the engine as it is then."""
 
@@ -43,13 +57,27 @@ class Fleet:
     def routes(self) -> list[Endpoint]:
         """To be put into an application as they are."""
         return [
-            Endpoint("GET", "/engines", self.engines, key="operator", summary="How each engine is"),
+            Endpoint(
+                "GET", "/engines", self.engines, key="operator", summary="How each engine is, and the split of sessions"
+            ),
+            Endpoint(
+                "POST",
+                "/engines/split",
+                self.split,
+                key="operator",
+                body=Parted,
+                summary="A share of the new sessions for one version, the rest for another; whole sessions keep to theirs",
+            ),
+            Endpoint(
+                "POST", "/engines/unsplit", self.unsplit, key="operator", summary="New sessions go to any engine again"
+            ),
             self._order("drain", self.drain, Which, "No new session for an engine; those it has go on"),
             self._order("pause", self.pause, Pause, "Hold an engine's calls back, as while its weights are swapped"),
             self._order("resume", self.resume, Which, "End an engine's pause or draining"),
             self._order(
                 "proven", self.proven, Proven, "An engine provably serves a version: believe its weights again"
             ),
+            self._order("doubted", self.doubted, Which, "Nobody knows an engine's weights until a version is proven"),
             self._order("add", self.add, Which, "One more engine, which must be like the others"),
             self._order("remove", self.remove, Which, "One engine less; the calls it runs go on"),
         ]
@@ -60,7 +88,23 @@ class Fleet:
 
     async def engines(self, request: Request) -> Response:
         self._access.operator(request)
-        return JSONResponse({"engines": [shown(member) for member in self._engines.members]})
+        return self._all()
+
+    async def split(self, request: Request) -> Response:
+        self._access.operator(request)
+        asked = await parsed(request, Parted)
+        if asked.champion == asked.challenger:
+            raise BadRequest("champion and challenger are one version", param="challenger")
+        until = time.time() + asked.for_s
+        await self._engines.split(
+            Split(champion=asked.champion, challenger=asked.challenger, share=asked.share, until=until)
+        )
+        return self._all()
+
+    async def unsplit(self, request: Request) -> Response:
+        self._access.operator(request)
+        await self._engines.split(None)
+        return self._all()
 
     async def drain(self, request: Request) -> Response:
         url = (await self._asked(request, Which)).url
@@ -82,6 +126,11 @@ class Fleet:
         await self._engines.prove(asked.url, asked.version)
         return self._now(asked.url)
 
+    async def doubted(self, request: Request) -> Response:
+        url = (await self._asked(request, Which)).url
+        self._engines.doubt(url)
+        return self._now(url)
+
     async def add(self, request: Request) -> Response:
         url = (await self._asked(request, Which)).url
         try:
@@ -94,11 +143,20 @@ class Fleet:
     async def remove(self, request: Request) -> Response:
         url = (await self._asked(request, Which)).url
         self._engines.remove(url)
-        return JSONResponse({"engines": [shown(member) for member in self._engines.members]})
+        return self._all()
 
     async def _asked(self, request: Request, shape: type[Body]) -> Body:
         self._access.operator(request)
         return await parsed(request, shape)
+
+    def _all(self) -> Response:
+        split = self._engines.parted
+        return JSONResponse(
+            {
+                "engines": [shown(member) for member in self._engines.members],
+                "split": split.model_dump() if split else None,
+            }
+        )
 
     def _now(self, url: str) -> Response:
         return JSONResponse(shown(self._engines.member(url)))

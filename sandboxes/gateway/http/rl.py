@@ -38,6 +38,7 @@ class StartSession(BaseModel):
     limits: Limits = Limits()
     key_life_s: float | None = Field(default=None, gt=0, le=YEAR_S)  # of both keys; None: they do not expire
     subject: str | None = Field(default=None, min_length=1, max_length=512)  # whose data it holds: erasure goes by it
+    version: int | None = Field(default=None, ge=0)  # of the weights that shall answer, as an evaluation asks for
 
 
 class SetReward(BaseModel):
@@ -157,7 +158,10 @@ class RL:
             raise BadRequest("`api_key` is the operator key, which opens everything: give another", param="api_key")
         self._sessions.stop.check()
         facts = await self._engines.facts()
-        await self._engines.admit(policy=body.mode == "policy")
+        policy = body.mode == "policy"
+        if body.version is not None and not policy:
+            raise BadRequest("a demonstration samples nothing: name no `version`", param="version")
+        await self._engines.admit(policy=policy, version=body.version)
         session, model_key, reward_key = await self._sessions.start(
             body.task_id,
             body.mode,
@@ -167,6 +171,9 @@ class RL:
             limits=body.limits,
             key_life_s=body.key_life_s,
             subject=body.subject,
+            version=lambda session_id: (
+                self._engines.assigned(session_id) if policy and body.version is None else body.version
+            ),
         )
         return JSONResponse({"session_id": session.session_id, "api_key": model_key, "reward_key": reward_key})
 
@@ -251,6 +258,7 @@ class RL:
             "ended_at",
             "sealed_at",
             "subject",
+            "version",
         )
         rows = [{**{name: getattr(row, name) for name in told}, "rewards": rewards} for row, rewards in found]
         return JSONResponse({"sessions": rows, "next": rows[-1]["n"] if len(rows) == limit else None})

@@ -19,6 +19,7 @@ async def report(session: Session, keys: Sequence[KeyRow]) -> dict[str, Any]:
         "session_id": row.session_id,
         "task_id": row.task_id,
         "mode": row.mode,
+        "version": row.version,
         "state": session.state,
         "reason": session.reason,
         "masked": session.masked,

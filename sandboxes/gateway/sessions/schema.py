@@ -3,14 +3,14 @@
 import sqlite3
 from dataclasses import dataclass, field
 
-VERSION = 2
+VERSION = 3
 
 TABLES = """
 create table if not exists sessions (
   n integer primary key, session_id text unique not null, task_id text not null, mode text not null,
   engine_version text not null, template_digest text not null, limits text not null, started_at text not null,
   state text not null, reason text, masked text, budget_hit text, ended_at text, sealed_at text, pruned_at text,
-  shredded_at text, subject text
+  shredded_at text, subject text, version integer
 );
 create index if not exists sessions_sealed on sessions (sealed_at) where pruned_at is null;
 create table if not exists keys (
@@ -56,7 +56,8 @@ drop table rewards_0;
 drop table calls_0;
 """
 
-FROM_1 = "alter table sessions add column shredded_at text; alter table sessions add column subject text;"
+FROM_2 = "alter table sessions add column version integer;"
+FROM_1 = "alter table sessions add column shredded_at text; alter table sessions add column subject text;" + FROM_2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ class SessionRow:
     template_digest: str
     limits: str = "{}"  # JSON
     subject: str | None = None  # whose data it holds, as the application names them
+    version: int | None = None  # of the weights that may answer it; None: of any
     started_at: str
     state: str = "open"
     reason: str | None = None
@@ -117,7 +119,7 @@ def prepare(db: sqlite3.Connection) -> None:
             )
         there = db.execute("select 1 from sqlite_master where name = 'sessions'").fetchone()
         older = FROM_0 + TABLES + INTO_1 if there else TABLES
-        script = older if version == 0 else TABLES + (FROM_1 if version == 1 else "")
+        script = older if version == 0 else TABLES + {1: FROM_1, 2: FROM_2}.get(version, "")
         for statement in script.split(";"):
             db.execute(statement)
         db.execute(f"pragma user_version = {VERSION}")

@@ -23,7 +23,6 @@ from sandboxes.gateway.sessions.room import Room
 from sandboxes.gateway.sessions.schema import KeyRow, RewardRow, SessionRow
 from sandboxes.gateway.sessions.share import ALONE, Share
 from sandboxes.gateway.sessions.tree import Tree
-from sandboxes.gateway.sessions.tries import Tries
 from sandboxes.gateway.sessions.vault import Unreadable
 
 log = logging.getLogger(__name__)
@@ -50,7 +49,6 @@ class Session:
 
     def __post_init__(self) -> None:
         self.tree = Tree(self.calls)
-        self.tries = Tries()
         limits = Limits.model_validate_json(self.row.limits)
         self.budget = Budget(limits, self.calls, datetime.fromisoformat(self.row.started_at))
 
@@ -152,7 +150,6 @@ class Sessions:
                 await self._journal.end_session(row.session_id, "its record cannot be read", str(error))
                 continue
             await self._close_dead(session)
-            session.tries = Tries(session.calls)
             self._admit(session, await self._journal.keys(row.session_id))
             self._tell("restored", session)
         self._room.tell(len(self._open))
@@ -173,8 +170,11 @@ class Sessions:
         limits: Limits | None = None,
         key_life_s: float | None = None,
         subject: str | None = None,
+        version: Callable[[str], int | None] = lambda _session_id: None,
     ) -> tuple[Session, str, str]:
-        """A new session, its model key and reward key. Conflict for a key that another task's active session holds;
+        """A new session, its model key and reward key. `version`: the weight version that a session of this id keeps to.
+
+        Conflict for a key that another task's active session holds;
         Stopped where too many sessions are lost; Busy where there is no room."""
         self.stop.check()
         async with self._refreshing if api_key else nullcontext():  # two at once would leave one that no key opens
@@ -184,15 +184,17 @@ class Sessions:
             self._room.take(len(self._open))
             model_key, reward_key = api_key or new_key("model"), new_key("reward")
             self._number = self._share.next_after(self._number)
+            session_id = f"{task_id}-{self._number}"
             row = SessionRow(
                 n=self._number,
-                session_id=f"{task_id}-{self._number}",
+                session_id=session_id,
                 task_id=task_id,
                 mode=mode,
                 engine_version=engine_version,
                 template_digest=template_digest,
                 limits=(limits or Limits()).model_dump_json(exclude_none=True),
                 subject=subject,
+                version=version(session_id),
                 started_at=now().isoformat(),
             )
             keys = [

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from tasks.serving.engine import UNKNOWN_VERSION, Engine
 from tasks.serving.errors import EngineError
 from tasks.serving.gate import Gate
 from tasks.training.folder import PROBE
+from tasks.training.probe_set import write
 
 LONG = {
     "type": "array",
@@ -57,8 +57,7 @@ async def test_calls_go_on_through_a_swap_and_every_token_has_the_version_it_was
     with Engine(engine_url) as engine:
         old, number, model = engine.folder(), engine.served_version(), engine.models()[0]
         new = perturbed(old, tmp_path / "new")
-        entries = [{"token_ids": ids, "logprobs": logprobs} for ids, logprobs in zip(*probe(new), strict=True)]
-        (new / PROBE).write_text(json.dumps(entries))  # as a trainer leaves it: the deployment then takes a moment
+        write(new / PROBE, probe(new, engine.context()))  # as a trainer leaves it: the deployment then takes a moment
         async with gateway_before(engine_url, home, model) as (client, sdk, gate):
             session = await client.start_session("t")
             asking = sdk.with_options(api_key=session.api_key).chat.completions

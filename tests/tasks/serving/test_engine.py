@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 from tasks.serving import proof
 from tasks.serving.engine import UNKNOWN_VERSION, Engine
 from tasks.serving.errors import EngineError, ModelError
+from tasks.serving.proof import Scored
 
 
 class Control:
@@ -74,6 +75,13 @@ def test_a_reload_pauses_swaps_labels_forgets_caches_and_resumes_in_that_order(c
     assert "/reset_prefix_cache?reset_running_requests=true" in control.calls
 
 
+@pytest.mark.parametrize("swap", ["wait", "abort"])
+def test_requests_in_flight_are_treated_as_asked_for(control, weights, swap):
+    with Engine(control.url) as engine:
+        engine.reload(weights, 4, swap=swap)
+    assert f"/pause?mode={swap}" in control.calls
+
+
 @pytest.mark.parametrize("route", ["/pause", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache"])
 def test_the_engine_is_resumed_whatever_step_of_a_reload_fails(control, weights, route):
     control.broken = {route}
@@ -122,10 +130,13 @@ def test_an_engine_that_is_not_there_is_waited_for_only_so_long():
 def test_a_real_engine_scores_tokens_as_the_trainer_does(engine_url):
     sequences = [[5, 77, 300, 301, 9], list(range(20, 60))]
     with Engine(engine_url) as engine:
-        served = proof.served(engine, sequences)
-        expected = proof.expected(engine.folder(), sequences)
-    assert [len(row) for row in served] == [4, 39]
-    assert proof.prove(served, expected, None, version=1).passed
+        probes = proof.expected(engine.folder(), sequences)
+        served = proof.served(engine, probes)
+    assert [len(row) for row in served.plain] == [4, 39]
+    assert len(served.heated) == 8
+    found = proof.prove(served, Scored.trained(probes), None, version=1)
+    assert found.passed, found.reason
+    assert found.max_difference < 1e-4
 
 
 @pytest.mark.engine
@@ -137,12 +148,13 @@ def test_a_real_engine_serves_new_weights_after_a_reload_and_the_old_ones_after_
     with Engine(engine_url) as engine:
         old, number = engine.folder(), engine.served_version()
         new = perturbed(old, tmp_path / "new")
-        before = proof.served(engine, sequences)
+        probes = proof.expected(new, sequences)
+        before = proof.served(engine, probes)
         try:
             engine.reload(new, number + 1)
             assert engine.served_version() == number + 1
-            after = proof.served(engine, sequences)
+            after = proof.served(engine, probes)
         finally:
             engine.reload(old, number)
-        assert proof.prove(after, proof.expected(new, sequences), before, version=number + 1).passed
-        assert proof.prove(proof.served(engine, sequences), before, after, version=number).passed
+        assert proof.prove(after, Scored.trained(probes), before, version=number + 1).passed
+        assert proof.prove(proof.served(engine, probes), before, after, version=number).passed

@@ -1,19 +1,27 @@
+"""What the weight-sync proof makes of two scorings."""
+
+import json
+
 import pytest
 
-from tasks.serving.proof import MAX_BOUND, prove
+from tasks.serving.deploy import probe
+from tasks.serving.errors import ProbeError
+from tasks.serving.proof import MAX_BOUND, Scored, prove
+from tasks.training.folder import PROBE
+from tasks.training.probe_set import ALWAYS, Heated, Probe, affordable, cut, spread
 
-OLD = [[-1.0, -2.0, -3.0], [-4.0]]
-NEW = [[-1.5, -2.5, -3.5], [-4.5]]
+OLD = Scored([[-1.0, -2.0, -3.0], [-4.0]], [-0.5])
+NEW = Scored([[-1.5, -2.5, -3.5], [-4.5]], [-0.8])
 
 
-def shifted(scores, by):
-    return [[value + by for value in row] for row in scores]
+def shifted(scored, by, hotter=0.0):
+    return Scored([[value + by for value in row] for row in scored.plain], [one + by + hotter for one in scored.heated])
 
 
 def test_weights_that_agree_with_the_trainer_and_moved_are_proven():
     proof = prove(shifted(NEW, 1e-6), NEW, OLD, version=3)
     assert (proof.passed, proof.changed) == (True, True)
-    assert (proof.version, proof.sequences, proof.tokens) == (3, 2, 4)
+    assert (proof.version, proof.sequences, proof.tokens, proof.heated_tokens, proof.longest) == (3, 2, 5, 1, 4)
     assert proof.mean_difference == pytest.approx(1e-6, rel=1e-3)
     assert proof.mean_movement == pytest.approx(0.5, rel=1e-3)
 
@@ -21,7 +29,7 @@ def test_weights_that_agree_with_the_trainer_and_moved_are_proven():
 def test_a_reload_that_changed_nothing_is_caught_against_the_trainer():
     proof = prove(OLD, NEW, OLD, version=3)
     assert not proof.passed
-    assert "differ from the trainer's by 0.5" in proof.reason
+    assert "differ from the trainer's by 0.46" in proof.reason
 
 
 def test_a_reload_that_changed_nothing_is_caught_even_when_training_moved_less_than_the_bound():
@@ -37,9 +45,15 @@ def test_weights_like_those_before_are_proven_and_said_to_be_unchanged():
 
 
 def test_one_token_far_off_fails_though_the_mean_is_small():
-    served = [*NEW[:-1], [NEW[-1][0] + 2 * MAX_BOUND]]
-    many = [NEW[0]] * 100
-    assert not prove([*many, *served], [*many, *NEW], None, version=1).passed
+    served = [*NEW.plain[:-1], [NEW.plain[-1][0] + 2 * MAX_BOUND]]
+    many = [NEW.plain[0]] * 100
+    assert not prove(Scored([*many, *served], []), Scored([*many, *NEW.plain], []), None, version=1).passed
+
+
+def test_a_temperature_that_is_not_applied_is_caught_and_said():
+    proof = prove(shifted(NEW, 0.0, hotter=0.3), NEW, OLD, version=3)
+    assert not proof.passed
+    assert "0.3 at most (at temperature 0.7 only)" in proof.reason
 
 
 def test_without_a_version_before_only_agreement_counts():
@@ -51,4 +65,36 @@ def test_without_a_version_before_only_agreement_counts():
 @pytest.mark.parametrize("other", [[[-1.0]], [[-1.0, -2.0, -3.0]], []])
 def test_scores_of_another_probe_are_refused(other):
     with pytest.raises(ValueError, match="not of the same probe"):
-        prove(OLD, other, None, version=1)
+        prove(OLD, Scored(other, OLD.heated), None, version=1)
+
+
+def test_an_empty_probe_set_proves_nothing_and_is_refused(tmp_path):
+    for nothing in (Scored([], []), Scored([[], []], [])):
+        with pytest.raises(ProbeError, match="the probe set is empty, so nothing can be proven"):
+            prove(nothing, nothing, nothing, version=1)
+    for left in ([], [{"token_ids": [5], "logprobs": [], "heated": [{"place": 0, "token": 1, "logprob": -1.0}]}]):
+        (tmp_path / PROBE).write_text(json.dumps(left))
+        with pytest.raises(ProbeError, match="holds no sequence to score"):
+            probe(tmp_path, 100)
+
+
+def test_a_probe_is_cut_to_what_the_engine_takes_with_the_scores_of_what_is_left():
+    heated = [Heated(place=place, token=9, logprob=-1.0) for place in (0, 2, 3)]
+    whole = Probe(token_ids=[1, 2, 3, 4], logprobs=[-1, -2, -3], heated=heated, previous_logprobs=[-4, -5, -6])
+    assert cut(whole, 4) == whole
+    short = cut(whole, 3)
+    assert (short.token_ids, short.logprobs, short.previous_logprobs) == ([1, 2, 3], [-1, -2], [-4, -5])
+    assert [one.place for one in short.heated] == [0, 2]
+
+
+def test_the_longest_sequence_is_the_context_where_that_is_cheap():
+    assert affordable(2_800_000, 2048, accelerated=False) == 2048
+    assert affordable(135_000_000, 8192, accelerated=False) == ALWAYS
+    assert affordable(7_000_000_000, 4096, accelerated=True) > 2048
+    assert affordable(7_000_000_000, 128, accelerated=False) == 128
+
+
+def test_places_are_spread_from_the_first_to_the_last():
+    assert spread(range(100)) == [0, 33, 66, 99]
+    assert spread([7, 8]) == [7, 8]
+    assert spread([]) == []

@@ -117,7 +117,7 @@ def to_clear(home):
         for at, reason in db.execute("select n, reason from rewards where session_id=?", (session_id,)).fetchall():
             db.execute("update rewards set reason=? where n=?", (cipher.unlock("reward", reason).decode(), at))
         vault.destroy(n)
-    for column in ("shredded_at", "subject"):
+    for column in ("shredded_at", "subject", "version"):
         db.execute(f"alter table sessions drop column {column}")
     db.execute("pragma user_version = 1")
     db.commit()
