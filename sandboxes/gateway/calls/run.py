@@ -60,22 +60,32 @@ class Calls:
                 param="demonstration",
             )
         _check(request, self._max_running)
-        replay = await self._replay(session, request)
-        if replay is None and sum(flight.choices for flight in self._running) + request.n > self._max_running:
-            raise Busy(f"{self._max_running} calls are running, the most this gateway takes")
-        session.check_open()  # waiting for the replay may have taken a while
-        if replay is None:
-            await self._within_budget(session, lambda: session.budget.check(session.flights, choices=request.n))
+        try:
+            replay = await self._admitted(session, request)
+        except Busy:
+            _left(session, request)
+            raise
         flight = Flight(
             lambda flight: self._answered_before(replay, flight) if replay else self._run(session, request, flight),
             0 if replay else request.n,
             request.body_digest,
             request.idempotency_key,
         )
+        flight.task.add_done_callback(lambda _: None if _settled(flight) else _left(session, request))
         for running in (self._running, session.flights):
             running.add(flight)
             flight.task.add_done_callback(lambda _, running=running: running.discard(flight))  # type: ignore[misc]
         return flight
+
+    async def _admitted(self, session: Session, request: Request) -> list[Recorded] | None:
+        """The recorded calls to be told again; None where the request is to run, for which there is room."""
+        replay = await self._replay(session, request)
+        if replay is None and sum(flight.choices for flight in self._running) + request.n > self._max_running:
+            raise Busy(f"{self._max_running} calls are running, the most this gateway takes")
+        session.check_open()  # waiting for the replay may have taken a while
+        if replay is None:
+            await self._within_budget(session, lambda: session.budget.check(session.flights, choices=request.n))
+        return replay
 
     async def _within_budget(self, session: Session, check: Callable[[], None]) -> None:
         """Refuse what a budget does not allow, and record that it ended the session's calls."""
@@ -93,10 +103,16 @@ class Calls:
         """The answered calls, one per choice, that this request repeats: same idempotency key, or an SDK's retry.
 
         Where the first try still runs, also one that is not dispatched yet, its answer is this one's. Where it fails, one
-        of those that waited is the next try, and the others wait for that one.
+        of those that waited is the next try, and the others wait for that one. A retry of a try that failed is no
+        repetition of an equal call beside it. Of several that were answered the newest counts.
         """
         deadline = time.monotonic() + self._deadline_s
-        while running := next((flight for flight in session.flights if _repeats(request, flight)), None):
+        while True:
+            if request.idempotency_key is None and request.is_retry and session.tries.taken_up(request.body_digest):
+                return None
+            running = next((flight for flight in session.flights if _repeats(request, flight)), None)
+            if running is None:
+                break
             if not (await asyncio.wait([running.task], timeout=max(0.0, deadline - time.monotonic())))[0]:
                 raise Busy("an earlier try of this call is still running")
         for call in reversed(session.calls):
@@ -275,10 +291,27 @@ async def together(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
 def _repeats(request: Request, earlier: Flight | Intent) -> bool:
     """Whether a request is sent again that was sent before. BadRequest where its key stands for another one."""
     key, same_body = request.idempotency_key, earlier.body_digest == request.body_digest
-    same_key = bool(key) and earlier.idempotency_key == key
-    if same_key and not same_body:
+    if key is None and earlier.idempotency_key is None:
+        return same_body and request.is_retry
+    if key != earlier.idempotency_key:  # calls of equal bodies are told apart by their keys
+        return False
+    if not same_body:
         raise BadRequest(f"idempotency key {key!r} was used with another body", param="Idempotency-Key")
-    return same_body and (request.is_retry or same_key)
+    return True
+
+
+def _settled(flight: Flight) -> bool:
+    """Whether its client has an answer, or one is on record for it, or an error with which it need not come again."""
+    if flight.calls and all(call.answered for call in flight.calls):
+        return True
+    error = None if flight.task.cancelled() else flight.task.exception()
+    return error is not None and not getattr(error, "retry", True)
+
+
+def _left(session: Session, request: Request) -> None:
+    """Note that a request has no answer."""
+    if request.idempotency_key is None:
+        session.tries.unanswered(request.body_digest)
 
 
 def _check(request: Request, max_running: int) -> None:

@@ -23,6 +23,7 @@ from sandboxes.gateway.sessions.room import Room
 from sandboxes.gateway.sessions.schema import KeyRow, RewardRow, SessionRow
 from sandboxes.gateway.sessions.share import ALONE, Share
 from sandboxes.gateway.sessions.tree import Tree
+from sandboxes.gateway.sessions.tries import Tries
 from sandboxes.gateway.sessions.vault import Unreadable
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.tree = Tree(self.calls)
+        self.tries = Tries()
         limits = Limits.model_validate_json(self.row.limits)
         self.budget = Budget(limits, self.calls, datetime.fromisoformat(self.row.started_at))
 
@@ -150,6 +152,7 @@ class Sessions:
                 await self._journal.end_session(row.session_id, "its record cannot be read", str(error))
                 continue
             await self._close_dead(session)
+            session.tries = Tries(session.calls)
             self._admit(session, await self._journal.keys(row.session_id))
             self._tell("restored", session)
         self._room.tell(len(self._open))
