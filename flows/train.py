@@ -1,5 +1,6 @@
 """Train: labelled episodes become a training set, and a training set becomes weights."""
 
+import asyncio
 from pathlib import Path
 from typing import Annotated, Literal
 from uuid import uuid4
@@ -7,8 +8,10 @@ from uuid import uuid4
 from prefect import flow
 from pydantic import BaseModel, Field
 
+from lakehouse.export import training_set
+from lakehouse.records import TrainingSet
 from lakehouse.selection.estimators import Estimator, Overlong
-from lakehouse.selection.select import Selection
+from lakehouse.selection.select import LoopStep, Selection, estimator_of
 from tasks.label import current_rubrics
 from tasks.serving import models
 from tasks.stack.settings import Settings
@@ -17,6 +20,10 @@ from tasks.training.config import TrainConfig
 from tasks.training.objectives import OBJECTIVES, ObjectiveName, Proximal
 from tasks.training.outbox import left_over
 from tasks.training.recipes import recipe
+
+
+class WrongObjective(ValueError):
+    """A training set holds rows for another objective."""
 
 
 class Trained(BaseModel):
@@ -36,6 +43,7 @@ async def train(
     objective: ObjectiveName = "grpo",
     objective_options: dict[str, bool | int | float | str] | None = None,
     run_ids: list[str] | None = None,
+    group_ids: list[str] | None = None,
     rubrics: list[str] | None = None,
     filter: str | None = None,
     filter_settings: dict[str, bool | int | float | str] | None = None,
@@ -58,6 +66,9 @@ async def train(
     ranks: Annotated[int, Field(ge=1)] = 2,
     seed: int = 0,
     deadline_s: Annotated[float, Field(gt=0)] = 3600,
+    training_set_id: str | None = None,
+    loop_id: str | None = None,
+    loop_step: Annotated[int, Field(ge=0)] | None = None,
 ) -> Trained:
     """Select rows, write the training set, run the trainer. The weights are not yet registered: that is `release`.
 
@@ -65,6 +76,7 @@ async def train(
         objective: sft learns from demonstrations, the others from what the policy sampled: docs/objectives.md.
         objective_options: Where not the recipe's, such as {"clip_high": 0.3}.
         run_ids: Runs to select from, of the served model. Default: all.
+        group_ids: Groups of these to select from. Default: all.
         rubrics: Rubrics with their versions. Default: the current one of every kind of problem.
         filter: Filters by name, one after another, such as grpo+dedup+short; `lakeloop filters` lists them. Default: the
             objective's own.
@@ -91,11 +103,18 @@ async def train(
         ranks: Processes under torchrun.
         seed: Order of the rows.
         deadline_s: Seconds the trainer may take.
+        training_set_id: Train on this set, which is there, in place of a selection: as it was pinned, from the version it was
+            selected for.
+        loop_id: The loop that this is a step of. Its run has a folder of its own, in which one that was broken off goes on.
+        loop_step: Which step, from 0 on.
     """
     settings = Settings()
-    compared = advantage or OBJECTIVES[objective].estimators[0]
-    start, model = starting_point(parent)
-    work = settings.home.runs / f"{objective}-{uuid4().hex[:12]}"
+    known = None if training_set_id is None else _pinned(training_set_id, objective)
+    compared = advantage or OBJECTIVES[objective].estimators[0] if known is None else estimator_of(known)
+    parent = known.policy_version if known and parent is None else parent
+    start, model = await asyncio.to_thread(starting_point, parent)
+    step = None if loop_id is None or loop_step is None else LoopStep(loop_id, loop_step)
+    work = settings.home.runs / (f"{loop_id}-step-{step.number}" if step else f"{objective}-{uuid4().hex[:12]}")
     asked = {
         "learning_rate": learning_rate,
         "epochs": epochs,
@@ -122,8 +141,8 @@ async def train(
             "mlflow": {"tracking_uri": settings.mlflow_url, "experiment": "lakeloop", "run_name": work.name},
         }
     )
-    selected = await choose_rows(
-        Selection(
+    if known is None:
+        selection = Selection(
             objective=objective,
             rubrics=rubrics or current_rubrics(),
             filter=filter or OBJECTIVES[objective].filter,
@@ -133,12 +152,16 @@ async def train(
             advantage=compared,
             overlong=Overlong.model_validate(overlong) if overlong else None,
             run_ids=run_ids or [],
+            group_ids=group_ids or [],
             model_name=settings.model_name,
             policy_version=start,
             max_staleness=max_staleness,
         )
-    )
-    fitted = await fit(selected.training_set_id, config, deadline_s)
+        selected = await choose_rows(selection, step)
+        training_set_id, rows = selected.training_set_id, selected.rows
+    else:
+        training_set_id, rows = known.training_set_id, known.n_rows
+    fitted = await fit(training_set_id, config, deadline_s)
     for one in fitted.diagnosis:
         print(one)
     run_id = fitted.mlflow_run_id
@@ -148,9 +171,19 @@ async def train(
     return Trained(
         folder=fitted.folder,
         parent=start,
-        training_set_id=selected.training_set_id,
+        training_set_id=training_set_id,
         mlflow_run_id=run_id,
-        rows=selected.rows,
+        rows=rows,
         metrics=fitted.metrics,
         diagnosis=[str(one) for one in fitted.diagnosis],
     )
+
+
+def _pinned(training_set_id: str, objective: ObjectiveName) -> TrainingSet:
+    """A set that is there; UnknownTrainingSet, or WrongObjective where it was selected for another one."""
+    known = training_set(None, training_set_id)
+    if known.objective != objective:
+        raise WrongObjective(
+            f"training set {training_set_id} was selected for {known.objective}: train with --objective {known.objective}"
+        )
+    return known

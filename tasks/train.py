@@ -17,9 +17,10 @@ from prefect.runtime import flow_run
 from lakehouse import store
 from lakehouse.export import export_rows, rollout_temperature, training_set
 from lakehouse.governance.erase import refuse_tainted
-from lakehouse.selection.select import Selected, Selection, estimator_of, select
+from lakehouse.selection.select import LoopStep, Selected, Selection, estimator_of, select
 from tasks.progress import Progress
 from tasks.registry.versions import Registry, RegistryError
+from tasks.retrying import infrastructure
 from tasks.stack.settings import Settings
 from tasks.training import outbox
 from tasks.training.config import Dataset, MlflowTarget, TrainConfig, launch_command
@@ -43,7 +44,7 @@ class Fitted:
     diagnosis: list[Diagnosis] = field(default_factory=list)  # why it does not learn; empty where nothing was found
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def starting_point(parent: int | None) -> tuple[int, Path]:
     """The version to train from (the promoted one by default) and the folder of its weights, checked by digest."""
     settings = Settings()
@@ -61,10 +62,10 @@ def version_folder(version: int) -> Path:
     return Registry(settings.mlflow_url).intact(settings.model_name, version)
 
 
-@task(cache_policy=NO_CACHE)
-async def choose_rows(selection: Selection) -> Selected:
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+async def choose_rows(selection: Selection, step: LoopStep | None = None) -> Selected:
     """Write the training set, and a table that says what became of every sampled token."""
-    selected = await asyncio.to_thread(select, None, selection)
+    selected = await asyncio.to_thread(select, None, selection, step)
     ledger = selected.ledger
     rows = [{"tokens": ledger.sampled, "what": "sampled"}, {"tokens": ledger.trained, "what": "trained"}]
     rows += [{"tokens": n, "what": f"masked: {reason}"} for reason, n in ledger.masked.items()]
@@ -103,7 +104,7 @@ async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> F
     return _fitted(config)
 
 
-@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=[2, 10, 30])
+@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=[2, 10, 30], retry_condition_fn=infrastructure)
 def tell_mlflow(work: Path) -> str:
     """Send what an outage kept from MLflow; the run's id. Fails where the server is still away: `maintain` tries again."""
     outbox.send_left_over(work)

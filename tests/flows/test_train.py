@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from flows import train as flow
-from lakehouse.selection.select import Selection
+from lakehouse.selection.select import LoopStep, Selection
 
 
 class Asked(Exception):
@@ -14,8 +14,8 @@ class Asked(Exception):
 
 
 async def test_every_option_of_a_selection_reaches_it(monkeypatch, tmp_path):
-    async def choose(selection: Selection) -> None:
-        raise Asked(selection)
+    async def choose(selection: Selection, step: LoopStep | None) -> None:
+        raise Asked(selection, step)
 
     monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
     monkeypatch.setattr(flow, "starting_point", lambda parent: (parent, Path("model")))
@@ -23,6 +23,7 @@ async def test_every_option_of_a_selection_reaches_it(monkeypatch, tmp_path):
     with pytest.raises(Asked) as told:
         await flow.train.fn(
             run_ids=["r"],
+            group_ids=["g"],
             rubrics=["swe@2"],
             filter="grpo+short",
             filter_settings={"max_calls": 8},
@@ -33,14 +34,18 @@ async def test_every_option_of_a_selection_reaches_it(monkeypatch, tmp_path):
             overlong={"limit": 512, "buffer": 128},
             parent=4,
             max_staleness=3,
+            loop_id="L",
+            loop_step=2,
         )
-    selection = told.value.args[0]
+    selection, step = told.value.args
+    assert step == LoopStep("L", 2)
     assert selection.model_dump(exclude={"model_name"}) == {
         "objective": "dr_grpo",
         "rubrics": ["swe@2"],
         "filter": "grpo+short",
         "settings": {"max_calls": 8},
         "run_ids": ["r"],
+        "group_ids": ["g"],
         "policy_version": 4,
         "max_staleness": 3,
         "max_tokens_per_row": 2048,
