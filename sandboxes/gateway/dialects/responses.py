@@ -217,7 +217,7 @@ def _messages(body: ResponsesRequest, session: Session) -> list[Message]:
         assert call.answer is not None
         assert call.answer.message is not None
         turns.messages += call.intent.messages[bool(call.intent.kept["instructions"]) :]
-        turns.messages.append(call.answer.message)
+        turns.messages.append(dict(call.answer.message))  # items may be put to it; what is recorded stays as it is
     if isinstance(body.input, str):
         turns.messages.append({"role": "user", "content": body.input})
     else:

@@ -123,8 +123,15 @@ class Turns:
                 turn["reasoning"] = turn.get("reasoning", "") + thought
             case FunctionCall():
                 function = {"name": item.name, "arguments": item.arguments}
-                calls = self._calling(item.call_id).setdefault("tool_calls", [])
-                calls.append({"id": item.call_id, "type": "function", "function": function})
+                turn = self._calling(item.call_id)
+                calls = turn.get("tool_calls") or []
+                if item.call_id in [call["id"] for call in calls]:
+                    raise BadRequest(
+                        f"'{where}': the call {item.call_id!r} is there already, in this input or the previous response",
+                        param=where,
+                    )
+                # A new list: the turn may be a recorded one.
+                turn["tool_calls"] = [*calls, {"id": item.call_id, "type": "function", "function": function}]
             case FunctionCallOutput():
                 self._append({"role": "tool", "content": texts(item.output, where), "tool_call_id": item.call_id})
 
