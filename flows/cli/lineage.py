@@ -193,6 +193,20 @@ def _show_why(found: "Why") -> None:
                 for one in found.ancestors
             ],
         )
+    if found.gates:
+        _table(
+            ("gate", "against", "decided", "by", "reasons"),
+            [
+                (
+                    "passed" if one.passed else "refused",
+                    None if one.champion is None else f"{held.name}@{one.champion}",
+                    f"{one.decided_at:%Y-%m-%d %H:%M}",
+                    one.decided_by,
+                    "; ".join(one.reasons),
+                )
+                for one in found.gates
+            ],
+        )
     if found.same is not None:
         console.print(
             "selected once more: the same rows" if found.same else "[red]selected once more: other rows[/red]"

@@ -1,5 +1,7 @@
 """Why a model version is as it is: everything that made it, and everything that made the versions it comes from."""
 
+from datetime import datetime
+
 from pydantic import BaseModel, ConfigDict
 
 from lakehouse.lineage.versions import records, training_set, version
@@ -30,6 +32,18 @@ class Ancestor(BaseModel):
     commit: str
 
 
+class Gated(BaseModel):
+    """A decision of the gate about the version."""
+
+    gate_id: str
+    champion: int | None
+    passed: bool
+    reasons: list[str]
+    policy_digest: str
+    decided_at: datetime
+    decided_by: str
+
+
 class Why(BaseModel):
     """What made a version. Lists are empty where it was not trained here."""
 
@@ -42,6 +56,7 @@ class Why(BaseModel):
     ledger: Ledger | None = None
     facts: list[Fact]
     ancestors: list[Ancestor]  # the parent first
+    gates: list[Gated] = []  # the newest first
     problems: dict[str, int]  # episodes by problem
     episodes: list[str]
     same: bool | None = None  # whether selecting once more gave the same rows; None: not asked for, or it cannot be
@@ -76,6 +91,12 @@ def why(lake: str | None, name: str, *, verify: bool = False) -> Why:
             """,
             key,
         )
+        gates = records(
+            connection,
+            "select gate_id, champion, passed, reasons, policy_digest, decided_at, decided_by from gates "
+            "where name = $1 and candidate = $2 order by decided_at desc",
+            key,
+        )
         episodes = records(
             connection,
             """
@@ -94,6 +115,7 @@ def why(lake: str | None, name: str, *, verify: bool = False) -> Why:
         version=held,
         facts=[Fact(**row) for row in facts],
         ancestors=[Ancestor(**row) for row in ancestors],
+        gates=[Gated(**row) for row in gates],
         problems=problems,
         episodes=[row["episode_id"] for row in episodes],
     )

@@ -8,6 +8,7 @@ from lakehouse.lineage.used import where_used
 from lakehouse.lineage.versions import UnknownVersion
 from lakehouse.lineage.why import why
 from lakehouse.query import query
+from lakehouse.records import GateDecision
 from lakehouse.trajectory import UnknownEpisode
 from lakehouse.write import Writer
 
@@ -42,6 +43,21 @@ def test_why_names_everything_that_made_a_version(line, make):
     assert query("select count(*) from provenance where name = 'toy' and version = 3", line.lake).item() == len(
         found.facts
     )
+
+
+def test_why_tells_what_the_gate_decided_of_the_version_the_newest_first(line, make):
+    line.train(2, make.group([True, False], run="a"))
+    for hour, candidate in enumerate([2, 2, 1]):
+        decided = GateDecision(
+            gate_id=f"gt-{hour}", name="toy", candidate=candidate, champion=1, policy_digest="d", policy="", measurements="{}",
+            passed=hour == 1, reasons=[] if hour == 1 else ["is worse"], decided_by="alice",
+            decided_at=make.problem().created_at.replace(hour=hour),
+        )  # fmt: skip
+        Writer(line.lake).append("gates", [decided])
+    assert [(one.gate_id, one.passed, one.reasons) for one in why(line.lake, "toy@2").gates] == [
+        ("gt-1", True, []),
+        ("gt-0", False, ["is worse"]),
+    ]
 
 
 def test_a_set_selected_once_more_from_what_it_pinned_is_the_same_also_after_compaction(line, make):

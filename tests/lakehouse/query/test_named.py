@@ -7,7 +7,7 @@ import pytest
 from lakehouse import connect
 from lakehouse.query.named import UnknownQuery, queries, run_named
 from lakehouse.query.relations import relations
-from lakehouse.records import Review, Reward, TrainingSet, dumps
+from lakehouse.records import GateDecision, Review, Reward, TrainingSet, dumps
 from lakehouse.schema import TABLES
 from lakehouse.write import Writer
 
@@ -74,7 +74,21 @@ def filled(tmp_path_factory, make):
     writer.append("training_rows", [make_row(first.episode_id)])
     made = make.version(2, 1).model_copy(update={"training_set_id": "ts"})
     writer.append("model_versions", [make.version(1), made])
+    writer.append("gates", [decision(at)])
     return lake
+
+
+def decision(at):
+    values = {"success_difference": -0.5, "success_difference_low": -0.8, "success_difference_high": -0.1, "pairs": 8.0}
+    rules = [
+        {"rule": "success_difference_high >= 0", "scope": "total", "value": -0.1, "keeps": False, "note": ""},
+        {"rule": "tainted <= 0", "scope": "total", "value": 0.0, "keeps": True, "note": ""},
+        {"rule": "agreement <= 0.05", "scope": "total", "value": None, "keeps": None, "note": "not measured"},
+    ]
+    return GateDecision(
+        gate_id="gt", name="toy", candidate=2, champion=1, policy_digest="d", policy="", passed=False, reasons=["is worse"],
+        measurements=dumps({"values": {"total": values}, "rules": rules}), decided_at=at, decided_by="alice",
+    )  # fmt: skip
 
 
 def make_row(episode_id):
@@ -149,6 +163,14 @@ def test_a_version_that_cheats_is_first(asked):
     first = asked("hack_rate")[0]
     assert (first["model_version"], first["purpose"], first["rate"]) == (2, "eval:round-1", 1.0)
     assert first["detectors"] == ["runner_internals"]
+
+
+def test_decisions_of_the_gate_are_told_with_their_difference_and_the_rules_that_refused(asked):
+    (row,) = asked("gate_decisions", version="2")
+    assert (row["passed"], row["difference"], row["pairs"], row["reasons"]) == (False, -0.5, 8, "is worse")
+    assert asked("gate_decisions", version="1") == []
+    (broken,) = asked("broken_rules")
+    assert (broken["rule"], broken["refused"], broken["newest_value"]) == ("success_difference_high >= 0", 1, -0.1)
 
 
 def test_a_query_or_parameter_that_is_not_there_is_told(filled):
