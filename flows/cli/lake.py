@@ -51,7 +51,7 @@ def query(
 ) -> None:
     """Query every table and view of the lake with SQL, read-only. `lakeloop tables` lists them.
 
-    Twenty questions that people ask are there by name: `lakeloop query --list`, docs/queries.md.
+    Two dozen questions that people ask are there by name: `lakeloop query --list`, docs/queries.md.
     """
     from lakehouse import connect
     from lakehouse.query.named import queries, run_named
