@@ -11,6 +11,7 @@ from lakehouse.evaluation.decide import Decision
 from lakehouse.evaluation.exam import Exam
 from lakehouse.evaluation.measure import Values
 from lakehouse.evaluation.policy import Policy, read
+from tasks.describe import describe
 from tasks.gate import decided, sat, served, sides, tell
 from tasks.offpolicy import estimated
 from tasks.release import deploying, serve
@@ -99,6 +100,7 @@ async def _decide(
     if only_estimate and decision.passed:
         return decision
     await asyncio.to_thread(tell, decision)
+    await asyncio.to_thread(describe, candidate, return_state=True)
     print(f"{decision.name} version {candidate} {'passes' if decision.passed else 'is refused'}")
     for reason in decision.reasons:
         print(reason)

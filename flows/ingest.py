@@ -8,6 +8,7 @@ from prefect import flow
 from prefect.artifacts import acreate_table_artifact
 from pydantic import BaseModel, Field
 
+from tasks.events import tell
 from tasks.ingest import find, read, reward_calls
 from tasks.land import land
 
@@ -44,6 +45,8 @@ async def ingest(patience_s: Annotated[float, Field(ge=0)] = 3600) -> Ingested:
         table=[{"status": status, "episodes": count} for status, count in sorted(statuses.items())],
         description=f"{landed} episodes landed, {found.waiting} sessions wait for a reward",
     )
+    for run in sorted(runs):
+        tell("run.landed", f"run.{run}", {"run_id": run}, purpose="external")
     return Ingested(
         landed=landed,
         waiting=found.waiting,

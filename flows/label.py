@@ -6,7 +6,7 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 from pydantic import Field
 
-from tasks.label import CoverageError, apply, checked, current_rubrics
+from tasks.label import CoverageError, apply, checked, current_rubrics, tell_labelled
 
 
 @flow(name="label", log_prints=True)
@@ -37,6 +37,7 @@ def label(
         else:
             table.append({"rubric": rubric, **found.model_dump()})
     create_table_artifact(key="rewards", table=table, description="Judgements by rubric")
+    tell_labelled(run_ids or [])
     if failures:
         raise failures[0]
     return table

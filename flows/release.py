@@ -10,8 +10,11 @@ from pydantic import Field
 from flows.gate import gate
 from lakehouse.evaluation.policy import read
 from lakehouse.radar import LIMIT
+from tasks.describe import describe
+from tasks.events import tell
 from tasks.gate import NothingToDecide
 from tasks.release import NotPromoted, admit, deploying, promote, register, serve
+from tasks.stack.settings import Settings
 
 
 @flow(name="release", log_prints=True)
@@ -41,11 +44,15 @@ async def release(
     version = await asyncio.to_thread(
         register, folder, stage=stage, parent=parent, training_set_id=training_set_id, mlflow_run_id=mlflow_run_id
     )
+    await asyncio.to_thread(describe, version, return_state=True)
+    examined = "no" if policy is None else "yes"
+    tell("version.registered", f"version.{Settings().model_name}.{version}", {"version": version}, examined=examined)
     if policy is None:
         admit(version, max_hack_rate=max_hack_rate)
     else:
         await _through_the_gate(version, policy)
     await asyncio.to_thread(_put_out, version)
+    await asyncio.to_thread(describe, version, return_state=True)  # with its gate and its proof
     return version
 
 

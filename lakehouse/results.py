@@ -46,3 +46,12 @@ def success(lake: str | None, run_id: str) -> list[Success]:
             [run_id],
         ).pl()
     return [Success(**row) for row in rows.to_dicts()]
+
+
+def deployed(lake: str | None) -> set[tuple[str, int]]:
+    """Name and version of what each engine serves, by the deployment that it took last."""
+    with connect(lake) as connection:
+        rows = connection.execute(
+            "select distinct name, max_by(version, deployed_at) from deployments where accepted group by name, engine_url"
+        ).fetchall()
+    return {(name, version) for name, version in rows}

@@ -16,6 +16,7 @@ from sandboxes.problems.swe import shipped
 from sandboxes.problems.swe.build import Builder, Order
 from sandboxes.problems.swe.packages import PACKAGES
 from tasks.progress import Progress
+from tasks.retrying import infrastructure
 
 
 def builder(folder: str | None, backend: str, *, fresh: bool) -> tuple[Builder, Path]:
@@ -51,7 +52,7 @@ async def make(name: str, builder: Builder, order: Order, out: Path) -> int:
     return made
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def put(problems: Sequence[Problem]) -> int:
     """Put problems into the lake, each edition once; how many are new."""
     return Writer().put_problems(problems).rows

@@ -6,11 +6,18 @@ from prefect.cache_policies import NO_CACHE
 from lakehouse.lineage.cards import facts
 from tasks.registry.card import card
 from tasks.registry.versions import Registry
+from tasks.retrying import infrastructure
 from tasks.stack.settings import Settings
 from tasks.training.diagnosis import diagnose, history
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, task_run_name="describe version {version}")
+@task(
+    cache_policy=NO_CACHE,
+    retries=2,
+    retry_delay_seconds=3,
+    retry_condition_fn=infrastructure,
+    task_run_name="describe version {version}",
+)
 def describe(version: int) -> None:
     """Write the model card of a version of the served model, as it is known now, to its artifacts and its description.
 

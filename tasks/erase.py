@@ -21,6 +21,7 @@ from sandboxes.external import episode_of
 from sandboxes.gateway.sessions.erasing import erase_sessions
 from tasks.acting import actor
 from tasks.registry.versions import Registry
+from tasks.retrying import infrastructure
 from tasks.stack.settings import Settings
 
 PASSES = 3  # of scan and sweep: a server may write while the first one looks
@@ -43,7 +44,7 @@ def remove_rows(erasure_id: str) -> None:
     erase.remove(plan, told=lambda table, rows: print(f"{table}: {rows} rows removed") if rows else None)
 
 
-@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=10)
+@task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=10, retry_condition_fn=infrastructure)
 def remove_sessions(erasure_id: str) -> int:
     """Remove the sessions from the gateway's journal, with their keys; how many."""
     where = home()
@@ -52,7 +53,7 @@ def remove_sessions(erasure_id: str) -> int:
     return gone
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def remove_trees(erasure_id: str) -> int:
     """Remove the work trees that only these episodes recorded; how many."""
     gone = TreeStore().prune(drop=load(erasure_id).trees, unused_s=math.inf)
@@ -60,7 +61,7 @@ def remove_trees(erasure_id: str) -> int:
     return gone.trees
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def demote(erasure_id: str) -> list[str]:
     """Mark the tainted versions in the registry; an alias of one moves to the nearest version before it that is not."""
     plan = load(erasure_id)

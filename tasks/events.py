@@ -5,9 +5,9 @@
 | lakeloop.run.landed | lakeloop.run.RUN_ID | lakeloop.purpose |
 | lakeloop.run.labelled | lakeloop.run.RUN_ID | |
 | lakeloop.groups.waiting | lakeloop.model.NAME | |
-| lakeloop.version.registered | lakeloop.version.NAME.NUMBER | lakeloop.stage |
+| lakeloop.version.registered | lakeloop.version.NAME.NUMBER | lakeloop.examined: whether the release has a gate |
 | lakeloop.version.served | lakeloop.version.NAME.NUMBER | |
-| lakeloop.alias.moved | lakeloop.alias.NAME.ALIAS | |
+| lakeloop.alias.moved | lakeloop.alias.NAME.ALIAS | lakeloop.alias |
 | lakeloop.gate.decided | lakeloop.version.NAME.NUMBER | lakeloop.passed |
 
 Each has the label `lakeloop.within`: "none" where the flow run was started by itself, "flow" where it is a part of another,

@@ -13,9 +13,11 @@ from lakehouse.evaluation.measure import Values, measure
 from lakehouse.evaluation.metrics import TOTAL
 from lakehouse.evaluation.policy import Policy
 from lakehouse.governance import audit
+from tasks import events
 from tasks.acting import actor
 from tasks.registry import gates
 from tasks.registry.versions import CHAMPION, Registry
+from tasks.retrying import infrastructure
 from tasks.serving.engine import Engine
 from tasks.stack.settings import Settings
 
@@ -24,7 +26,7 @@ class NothingToDecide(ValueError):
     """The gate was asked about a version that there is nothing to decide about."""
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def sides(candidate: int, champion: int | None) -> int | None:
     """The version to compare with: the one named, else the promoted one. NothingToDecide where that is the candidate.
 
@@ -45,7 +47,7 @@ def sides(candidate: int, champion: int | None) -> int | None:
     return rival
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def served() -> int:
     """The version that the engine serves; below 1 nobody knows what it is."""
     with Engine(Settings().engine) as engine:
@@ -58,7 +60,7 @@ def sat(version: int, exam: Exam) -> Sat:
     return exams.sat(None, Settings().model_name, version, exam.drawn(None))
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def decided(
     policy: Policy,
     candidate: int,
@@ -90,7 +92,7 @@ def decided(
     return decision
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def tell(decision: Decision) -> None:
     """Metrics on the version's run in MLflow, tags on the version, and a page in Prefect."""
     settings = Settings()
@@ -107,6 +109,12 @@ def tell(decision: Decision) -> None:
     }
     gates.tell(Registry(settings.mlflow_url), decision.name, decision.candidate, metrics, tags)
     create_markdown_artifact(key="gate", markdown=page(decision))
+    events.tell(
+        "gate.decided",
+        f"version.{decision.name}.{decision.candidate}",
+        {"version": decision.candidate, "gate_id": decision.gate_id, "reasons": list(decision.reasons)},
+        passed="yes" if decision.passed else "no",
+    )
 
 
 def page(decision: Decision) -> str:

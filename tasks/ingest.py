@@ -12,6 +12,7 @@ from lakehouse import ingesting
 from lakehouse.records import now
 from sandboxes.episode import Result
 from sandboxes.external import episode_of, receive
+from tasks.retrying import infrastructure
 from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import Settings
 
@@ -24,7 +25,7 @@ class Found:
     waiting: int
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 async def find(patience_s: float) -> Found:
     """Sessions that are over, that no flow started, and that have a reward or have waited for one for `patience_s`."""
     async with gateway_client() as gateway:
@@ -38,7 +39,7 @@ async def find(patience_s: float) -> Found:
     return Found(ready, len(found) - len(ready))
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 async def read(sessions: Sequence[dict[str, Any]]) -> list[Result]:
     """Seal these sessions and read them as episodes."""
     known = ingesting.problems(None, [session["task_id"] for session in sessions])
@@ -50,7 +51,7 @@ async def read(sessions: Sequence[dict[str, Any]]) -> list[Result]:
         ]
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def reward_calls() -> int:
     """Write down what applications gave single calls; how many judgements are new."""
     return ingesting.reward_calls(None)

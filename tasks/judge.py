@@ -15,6 +15,7 @@ from lakehouse.trajectory import trajectory
 from tasks.acting import actor
 from tasks.judges import EndpointJudge, FunctionJudge, Judge, JudgeFailed, JudgeMisconfigured, Prompt
 from tasks.progress import Progress
+from tasks.retrying import infrastructure
 from tasks.serving.engine import Engine
 from tasks.stack.settings import Settings
 
@@ -44,7 +45,7 @@ class WeightsChanged(RuntimeError):
     """The engine's weights were swapped while it judged, so nobody can say which weights spoke. Nothing was written."""
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def find(asking: Asking, where: str) -> tuple[str, list[str]]:
     """The producer, and the episodes that it has said nothing of."""
     producer = judge_of(asking).producer
@@ -88,7 +89,7 @@ async def ask(shard: Sequence[str], asking: Asking, producer: str, progress: Pro
     return await asyncio.to_thread(measuring.record, None, facts)
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def check(asking: Asking, producer: str, where: str, written: int, max_unscored: float) -> Reach:
     """How far the judge's evidence reaches. CoverageError where too many of the chosen episodes have no score."""
     found = measuring.reach(None, asking.evidence, producer, where=where)

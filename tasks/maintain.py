@@ -13,17 +13,22 @@ from lakehouse.governance.retain import retain as retain_content
 from lakehouse.governance.vacuum import Vacuumed
 from lakehouse.governance.vacuum import vacuum as vacuum_files
 from lakehouse.home import home
+from lakehouse.results import deployed
 from lakehouse.write import Compacted, Writer
 from sandboxes.backends.trees import TreeStore
 from sandboxes.gateway.client import GatewayUnavailable
 from tasks.acting import actor
+from tasks.registry.collection import Checkpoint, Policy, collect, survey
+from tasks.registry.versions import Registry
+from tasks.retrying import infrastructure
 from tasks.stack.gateway import gateway_client
+from tasks.stack.settings import Settings
 from tasks.training import outbox
 
 KEPT_DAYS = 7  # what has landed stays in the gateway's journal for so long
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def compact() -> list[Compacted]:
     """Merge small files of every table; pinned versions stay readable."""
     done = Writer().compact()
@@ -51,7 +56,7 @@ def tell_mlflow() -> int:
     return len(outbox.left_over(home().runs)) if waiting else 0
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def retain(*, dry_run: bool) -> list[Expired]:
     """Empty content that is older than its rule, or say what would be emptied."""
     done = retain_content(None, dry_run=dry_run, actor=actor())
@@ -60,7 +65,7 @@ def retain(*, dry_run: bool) -> list[Expired]:
     return done
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def vacuum(*, kept_days: int, dry_run: bool) -> list[Vacuumed]:
     """Remove files that no version needs which is young or pinned, or say which would be removed."""
     done = vacuum_files(None, kept_days=kept_days, dry_run=dry_run)
@@ -69,7 +74,26 @@ def vacuum(*, kept_days: int, dry_run: bool) -> list[Vacuumed]:
     return done
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
+def collect_checkpoints(policy: Policy, *, dry_run: bool) -> list[Checkpoint]:
+    """Remove weights and resume points that nothing refers to, or say which those are, and why the others stay."""
+    look = survey if dry_run else collect
+    found = look(Registry(Settings().mlflow_url), home().runs, policy, served=deployed(None))
+    create_table_artifact(
+        key="checkpoints",
+        table=[
+            {
+                "run": one.run.name, "versions": ", ".join(one.versions), "MB": round(one.size / 1e6, 1),
+                "stays": one.kept or "nothing refers to it",
+            }
+            for one in found
+        ],
+        description="Checkpoints of training runs" + (": what would go, and what stays" if dry_run else " that went"),
+    )  # fmt: skip
+    return [one for one in found if one.kept is None]
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def count() -> list[statistics.Size]:
     """Rows, files and bytes of every table, as a table."""
     sizes = statistics.sizes()
@@ -101,7 +125,7 @@ def _would(dry_run: bool) -> str:
     return ": what would go" if dry_run else ""
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def prune_trees() -> int:
     """Delete work trees that no episode has recorded for a month; how many."""
     gone = TreeStore().prune()
@@ -109,7 +133,7 @@ def prune_trees() -> int:
     return gone.trees
 
 
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def prune() -> int:
     """Delete from the gateway's journal what was sealed a week ago: it is in the lake. Returns how many calls."""
     try:

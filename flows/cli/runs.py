@@ -24,6 +24,7 @@ FLOWS = {
     "reconcile": "Deploy the promoted version if another one is served.",
     "evaluate": "Measure the served version on held-out problems.",
     "improve": "Run rounds of collect, label, train and release.",
+    "learn": "Train on what waits, if it is enough, and release it through the gate.",
     "maintain": "Compact, expire and vacuum the lake, prune what grows beside it, run the checks.",
     "reap": "Remove boxes past their lease from this machine.",
 }

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -39,12 +39,8 @@ class Checkpoint:
     run: Path
     versions: list[str]  # "tiny@3": what is registered from it
     kept: str | None
-    files: list[Path] = field(default_factory=list)  # what a removal takes
-
-    @property
-    def bytes(self) -> int:
-        """What a removal frees. Links among MLflow's artifacts are the same files, and go with them."""
-        return sum(file.stat().st_size for file in self.files if file.exists())
+    files: list[Path]  # what a removal takes
+    size: int  # bytes of these; their links among MLflow's artifacts are the same files, and go with them
 
 
 def survey(
@@ -63,7 +59,15 @@ def survey(
             kept = _in_use(run, using) or (reasons[0] if reasons else None)
             if not held and kept is None and _age(run) < timedelta(days=policy.days):
                 kept = f"written in the last {policy.days:g} days"
-            found.append(Checkpoint(run, [f"{one.name}@{one.version}" for one in held], kept, files))
+            found.append(
+                Checkpoint(
+                    run,
+                    [f"{one.name}@{one.version}" for one in held],
+                    kept,
+                    files,
+                    sum(one.stat().st_size for one in files),
+                )
+            )
     return found
 
 

@@ -72,7 +72,7 @@ def test_a_survey_changes_nothing_and_a_removal_frees_the_disk_and_marks_the_ver
     weight = held.weights_path / "model.safetensors"
     assert weight.stat().st_nlink == 2
     (plan,) = [one for one in survey(registry, runs, ONE) if one.kept is None]
-    assert (plan.versions, plan.bytes, weight.exists()) == ([f"{name}@1"], weight.stat().st_size, True)
+    assert (plan.versions, plan.size, weight.exists()) == ([f"{name}@1"], weight.stat().st_size, True)
     assert [one.versions for one in collect(registry, runs, ONE)] == [[f"{name}@1"]]
     assert not weight.exists()
     assert [file.name for file in place.iterdir()] == ["config.json"]
