@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakehouse.query import connect
-from lakehouse.records import Dispatch
+from lakehouse.records import Dispatch, ModelVersion
 from lakehouse.selection.filters import set_variables
 
 
@@ -188,3 +188,14 @@ def lineage(lake: str | None, model_name: str, version: int) -> frozenset[int]:
             "select ancestor from ancestry where name = $1 and version = $2", [model_name, version]
         ).fetchall()
     return frozenset(ancestor for (ancestor,) in rows) | {version}
+
+
+def made(lake: str | None, model_name: str, version: int) -> ModelVersion:
+    """A registered version. LookupError where the lake does not know it."""
+    with connect(lake) as connection:
+        rows = connection.execute(
+            "from model_versions where name = $1 and version = $2 limit 1", [model_name, version]
+        ).pl()
+    if rows.is_empty():
+        raise LookupError(f"the lake has no version {version} of {model_name}")
+    return ModelVersion(**rows.row(0, named=True))

@@ -14,7 +14,7 @@ from typing import Generic
 
 from tasks.loop.admission import Terms, check
 from tasks.loop.book import Book
-from tasks.loop.parts import Parts, Played
+from tasks.loop.parts import Begun, Parts, Played
 
 PATIENCE = 4  # batches of groups in a row that do not count
 
@@ -33,10 +33,12 @@ class Turn:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-class Loop(Generic[Played]):
+class Loop(Generic[Begun, Played]):
     """One loop in one process. `tell` gets a line for people now and then."""
 
-    def __init__(self, terms: Terms, parts: Parts[Played], tell: Callable[[str], None] = lambda said: None) -> None:
+    def __init__(
+        self, terms: Terms, parts: Parts[Begun, Played], tell: Callable[[str], None] = lambda said: None
+    ) -> None:
         check(terms)
         self.terms, self.parts, self._tell = terms, parts, tell
         self.book: Book  # from `run` on

@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-Played = TypeVar("Played")  # what a group that was played leaves, on its way from `play` to `settle`
-
 
 @dataclass(frozen=True)
 class Group:
@@ -13,6 +11,10 @@ class Group:
 
     group_id: str
     problem_id: str
+
+
+Begun = TypeVar("Begun", bound=Group)  # a group as `begin` gives it to `play`
+Played = TypeVar("Played")  # what a group that was played leaves, on its way from `play` to `settle`
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Standing:
     lineage: frozenset[int]
 
 
-class Parts(Protocol[Played]):
+class Parts(Protocol[Begun, Played]):
     """What the loop has others do. Every method has deadlines of its own, and may be called again after a crash."""
 
     async def recall(self) -> State:
@@ -64,13 +66,13 @@ class Parts(Protocol[Played]):
     async def standing(self) -> Standing:
         """Which version the loop goes on from: a gate or a person may have moved it."""
 
-    async def begin(self, count: int, without: Collection[str]) -> Sequence[Group]:
+    async def begin(self, count: int, without: Collection[str]) -> Sequence[Begun]:
         """Write down that at most `count` groups, at least one, shall be played: those broken off earlier come first.
 
         `without`: problems that are not drawn. Raises where there are no more.
         """
 
-    async def play(self, groups: Sequence[Group], ended: Callable[[Played], None]) -> None:
+    async def play(self, groups: Sequence[Begun], ended: Callable[[Played], None]) -> None:
         """Play the groups side by side; `ended` is told of each as soon as all its samples have ended."""
 
     async def settle(self, played: Sequence[Played]) -> Sequence[Settled]:
