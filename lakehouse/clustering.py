@@ -51,10 +51,14 @@ class File:
     last: str
 
 
-def cluster(lake: str, table: str) -> int:
-    """Merge what is worth merging, once; how many files were replaced. Overtaken where it came to nothing."""
-    delta = store.opened(lake, table)
-    merged = [] if delta is None else chosen(runs(_files(delta), small=layout.file_bytes(table) // SMALL))
+def cluster(lake: str, table: str, *, only_small: bool = False) -> int:
+    """Merge what is worth merging, once; how many files were replaced. Overtaken where it came to nothing.
+
+    `only_small`: small files among themselves, which takes a moment however large the table is.
+    """
+    delta, small = store.opened(lake, table), layout.file_bytes(table) // SMALL
+    files = [] if delta is None else [one for one in _files(delta) if one.size < small or not only_small]
+    merged = chosen(runs(files, small=small))
     if delta is None or len(merged) < 2:
         return 0
     sink = _Sink(store.filesystem(lake, delta), table)
@@ -113,7 +117,10 @@ class _Source:
     def __init__(self, file: pa.NativeFile, table: str) -> None:
         self._table = table
         self._held = pq.ParquetFile(file)
-        spans = [_span(self._held.metadata.row_group(number)) for number in range(self._held.num_row_groups)]
+        spans = [
+            store.span(self._held.metadata.row_group(number), "episode_id")
+            for number in range(self._held.num_row_groups)
+        ]
         told = [span for span in spans if span is not None]
         self._ordered = len(told) == len(spans) and all(one[1] <= two[0] for one, two in itertools.pairwise(told))
         self._unread = [one[0] for one in told] if self._ordered else [""]  # the first id of each batch
@@ -239,7 +246,8 @@ class _Statistics:
     """What Delta's log says of a file's rows, for the columns that files are chosen by."""
 
     def __init__(self, table: str) -> None:
-        self._names = [f.name for f in TABLES[table].arrow if f.name == "episode_id" or pa.types.is_timestamp(f.type)]
+        by = ("episode_id", *TABLES[table].asked_by)
+        self._names = [f.name for f in TABLES[table].arrow if f.name in by or pa.types.is_timestamp(f.type)]
         self._rows = 0
         self._least: dict[str, Any] = {}
         self._most: dict[str, Any] = {}
@@ -263,16 +271,6 @@ def _told(values: dict[str, Any]) -> dict[str, str]:
         name: value.isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(value, datetime) else value
         for name, value in values.items()
     }
-
-
-def _span(group: Any) -> tuple[str, str] | None:
-    """The first and last episode id of a row group, where it says so."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema == "episode_id":
-            found = column.statistics
-            return (found.min, found.max) if found is not None and found.has_min_max else None
-    return None
 
 
 def _commit(lake: str, table: str, merged: Sequence[File], sink: _Sink) -> None:

@@ -45,7 +45,7 @@ def opened(lake: str, table: str) -> DeltaTable:
         description=spec.grain,
         configuration={
             store.VERSION_KEY: str(SCHEMA_VERSION),
-            "delta.dataSkippingStatsColumns": layout.indexed(table),
+            "delta.dataSkippingStatsColumns": ",".join(layout.indexed(table)),
             "delta.logRetentionDuration": store.LOG_KEPT,
         },
         storage_options=store.options(lake),
@@ -82,8 +82,11 @@ def append_new(
     def joined(rows: pa.Table) -> pa.Array:
         return pc.binary_join_element_wise(*(rows[name] for name in names), "\0").combine_chunks()
 
+    alike: list[store.Condition] = [(name, "in", pc.unique(data[name]).to_pylist()) for name in names]
+
     def commit(delta: DeltaTable) -> tuple[int, int]:
-        fresh = data.filter(pc.invert(pc.is_in(joined(data), value_set=joined(store.read(lake, delta, names, among)))))
+        there = store.read(lake, delta, names, [*among, *alike])
+        fresh = data.filter(pc.invert(pc.is_in(joined(data), value_set=joined(there))))
         if fresh.num_rows:
             write(delta, table, fresh, next_landing(delta))
         return delta.version(), fresh.num_rows

@@ -78,7 +78,7 @@ def _length(data: pa.Table) -> pa.Array:
 
 
 def _bad_mask(items: pa.Array) -> pa.Array:
-    return pc.invert(pc.is_in(items, value_set=pa.array([0, 1], items.type)))
+    return pc.or_(pc.less(items, 0), pc.greater(items, 1))
 
 
 RULES: dict[str, tuple[Rule, ...]] = {

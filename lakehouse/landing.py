@@ -34,12 +34,13 @@ log = logging.getLogger("lakehouse")
 class Landed:
     """`episodes` landed now; `skipped` are the ids that had landed before, or were erased since.
 
-    `quarantined` are the ids that were refused: table `quarantine` says why.
+    `quarantined` are the ids that were refused: table `quarantine` says why. `version` is the Delta version of `episodes`.
     """
 
     episodes: int
     skipped: list[str]
     quarantined: list[str] = field(default_factory=list)
+    version: int = 0
 
 
 class DuplicateEpisode(ValueError):
@@ -64,12 +65,13 @@ def known(lake: str, models: Sequence[str]) -> Known:
     columns = ["name", "version", "parent_version", "weights_path"]
     rows = store.read(lake, delta, columns, [("name", "in", list(models))]).to_pylist()
     versions: dict[str, set[int]] = {}
-    vocabulary = {}
-    for row in sorted(rows, key=lambda row: int(row["version"])):
+    vocabulary: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: int(row["version"]), reverse=True):
         versions.setdefault(row["name"], set()).update({row["version"], row["parent_version"]} - {None})
-        size = _vocabulary(Path(row["weights_path"]) / "config.json")
-        if size is not None:
-            vocabulary[row["name"]] = size
+        if row["name"] not in vocabulary:
+            size = _vocabulary(Path(row["weights_path"]) / "config.json")
+            if size is not None:
+                vocabulary[row["name"]] = size
     deployed = store.opened(lake, "deployments")
     if deployed is not None:
         rows = store.read(lake, deployed, ["name", "version", "accepted"], [("name", "in", list(versions))]).to_pylist()
@@ -94,7 +96,7 @@ def land(lake: str, tables: Tables, refused: Sequence[Refused], quarantined: Seq
             _land_children(lake, name, fresh[name], since=_since(fresh, name))
         if fresh["episodes"].num_rows:
             commits.write(delta, "episodes", fresh["episodes"], commits.next_landing(delta))
-        return Landed(fresh["episodes"].num_rows, skipped, list(quarantined))
+        return Landed(fresh["episodes"].num_rows, skipped, list(quarantined), delta.version())
 
     with store.exclusive(lake, "episodes"):
         landed = commits.retried(lake, "episodes", commit)
@@ -130,8 +132,9 @@ def _compared(lake: str, delta: DeltaTable, tables: Tables) -> tuple[dict[str, p
     runs = pc.unique(parents["run_id"]).to_pylist()
     if not runs:
         return dict(tables), [], []
-    there = store.read(lake, delta, ATTEMPT, [("run_id", "in", runs)])
-    erased = erased_among(lake, parents["episode_id"].to_pylist())
+    ids = parents["episode_id"].to_pylist()
+    there = store.read(lake, delta, ATTEMPT, [("run_id", "in", runs), ("episode_id", "in", ids)])
+    erased = erased_among(lake, ids)
     landed = set(there["episode_id"].to_pylist()) | erased
     old = pc.is_in(parents["episode_id"], value_set=pa.array(sorted(landed), pa.string()))
     skipped = parents.filter(old)["episode_id"].to_pylist()
@@ -175,7 +178,8 @@ def _land_children(lake: str, table: str, data: pa.Table, *, since: Any) -> None
         return
 
     def commit(delta: DeltaTable) -> None:
-        there = store.read(lake, delta, ATTEMPT, [(CLOCKS[table], ">=", since)])
+        ids = pc.unique(data["episode_id"]).to_pylist()
+        there = store.read(lake, delta, ATTEMPT, [("episode_id", "in", ids), (CLOCKS[table], ">=", since)])
         missing = data.filter(pc.invert(is_in(data, there))) if there.num_rows else data
         if missing.num_rows:
             commits.write(delta, table, missing, commits.next_landing(delta))

@@ -57,17 +57,17 @@ def _properties(table: str, group: int) -> WriterProperties:
     )
 
 
-def indexed(table: str) -> str:
+def indexed(table: str) -> list[str]:
     """Columns whose least and greatest values Delta's log keeps, by which files are chosen: short ones, and never content."""
     spec = TABLES[table]
-    return ",".join(
+    return [
         f.name
         for f in spec.arrow
         if not pa.types.is_list(f.type)
         and f.name not in spec.partition_by
-        and (f.name in spec.key or pa.types.is_timestamp(f.type))
+        and (f.name in (*spec.key, *spec.asked_by) or pa.types.is_timestamp(f.type))
         and spec.column(f.name).sensitivity != "content"
-    )
+    ]
 
 
 def file_bytes(table: str) -> int:

@@ -9,6 +9,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pyarrow as pa
@@ -45,13 +46,15 @@ class Table:
     key: tuple[str, ...]
     partition_by: tuple[str, ...] = ()
     columns: Mapping[str, Column] = field(default_factory=dict)  # what is not PLAIN
+    asked_by: tuple[str, ...] = ()  # columns besides key and times whose least and greatest values files are chosen by
+    partitioned_before: tuple[str, ...] = ()  # by an earlier release: such a table stays as it is
 
     @property
     def cluster_by(self) -> tuple[str, ...]:
         """The order of rows within a file: those of one episode lie together."""
         return self.key if not self.partition_by and self.key[0] == "episode_id" else ()
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         """Columns in the order of the record class."""
         return pa.schema([_arrow_field(name, f.annotation) for name, f in self.record.model_fields.items()])
@@ -86,19 +89,23 @@ TABLES: dict[str, Table] = {
             records.Dispatch,
             "one row per episode that shall run",
             ("episode_id",),
-            ("run_id",),
+            (),
             _EPISODE,
+            asked_by=("run_id",),
+            partitioned_before=("run_id",),
         ),
         Table(
             "episodes",
             records.Episode,
             "one row per episode that ended",
             ("episode_id",),
-            ("run_id",),
+            (),
             _EPISODE
             | _each(PSEUDONYM, "attempt_id", "session_id", "problem_edition")
             | _each(PERSON, "subject")
             | _each(CONTENT, "error"),
+            asked_by=("run_id",),
+            partitioned_before=("run_id",),
         ),
         Table(
             "calls",

@@ -1,6 +1,7 @@
 """Where a table lies, whether it is ours, which version it has, and who may write it now."""
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
@@ -115,8 +116,9 @@ def schema_version(delta: DeltaTable) -> int:
 def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence[Condition] = ()) -> pa.Table:
     """Columns of the rows that pass all filters (column, operator, value), at the version of `delta`.
 
-    Files are chosen by partition and by the statistics in Delta's log, so that the cost is that of the files that may hold
-    such rows. A column that the table does not have yet is NULL. BrokenTable where a file is gone or damaged.
+    Files are chosen by partition and by the statistics in Delta's log, and row groups by those in the file, so that the cost
+    is that of those that may hold such rows. A column that the table does not have yet is NULL. BrokenTable where a file is
+    gone or damaged.
     """
     name = delta.metadata().name or "?"
     spec = TABLES[name].arrow
@@ -128,8 +130,10 @@ def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence
         try:
             with files.open_input_file(unquote(row["path"])) as file:
                 held = pq.ParquetFile(file)
-                rows = held.read(columns=[column for column in needed if column in held.schema_arrow.names])
-                count = held.metadata.num_rows
+                groups = _groups(held.metadata, filters)
+                there = [column for column in needed if column in held.schema_arrow.names]
+                rows = held.read_row_groups(groups, columns=there)
+                count = sum(held.metadata.row_group(number).num_rows for number in groups)
         except (OSError, pa.ArrowException) as error:
             raise BrokenTable(name, f"{delta.table_uri}/{row['path']}", error) from error
         parts = [
@@ -150,11 +154,48 @@ def _chosen(files: pa.Table, filters: Sequence[Condition]) -> pa.Table:
     for column, operator, value in filters:
         if f"partition.{column}" in files.column_names:
             files = files.filter(_passes(files[f"partition.{column}"], operator, value))
-        elif operator == ">=" and f"max.{column}" in files.column_names:
+        elif f"max.{column}" in files.column_names:
             # A log keeps times to the millisecond, so a file's newest row may be up to one later than it says.
             slack = value - timedelta(milliseconds=1) if isinstance(value, datetime) else value
-            files = files.filter(pc.fill_null(_passes(files[f"max.{column}"], operator, slack), True))
+            spans = zip(files[f"min.{column}"].to_pylist(), files[f"max.{column}"].to_pylist(), strict=True)
+            may = _within(operator, slack)
+            files = files.filter(pa.array([may(least, most) for least, most in spans], pa.bool_()))
     return files.select([name for name in files.column_names if name == "path" or name.startswith("partition.")])
+
+
+def _groups(about: pq.FileMetaData, filters: Sequence[Condition]) -> list[int]:
+    """The row groups that may hold rows that pass."""
+    may = [(column, _within(operator, value)) for column, operator, value in filters]
+    return [
+        number
+        for number in range(about.num_row_groups)
+        if all(within(*(span(about.row_group(number), column) or (None, None))) for column, within in may)
+    ]
+
+
+def span(group: pq.RowGroupMetaData, column: str) -> tuple[Any, Any] | None:
+    """The least and greatest value of a column in a row group, where it says so."""
+    for number in range(group.num_columns):
+        about = group.column(number)
+        if about.path_in_schema == column:
+            found = about.statistics
+            return (found.min, found.max) if found is not None and found.has_min_max else None
+    return None
+
+
+def _within(operator: Literal["in", ">="], value: Any) -> Callable[[Any, Any], bool]:
+    """Whether a value between a least and a greatest one may pass; None where they are not known."""
+    if operator == ">=":
+        return lambda least, most: most is None or most >= value
+    ordered = sorted(value)
+
+    def within(least: Any, most: Any) -> bool:
+        if least is None or most is None:
+            return True
+        at = bisect_left(ordered, least)
+        return at < len(ordered) and ordered[at] <= most
+
+    return within
 
 
 def _passes(values: pa.ChunkedArray, operator: Literal["in", ">="], value: Any) -> pa.Array:
@@ -202,7 +243,7 @@ def _check_ours(delta: DeltaTable, table: str, where: str) -> None:
     spec, held = TABLES[table], delta.metadata()
     if held.name != table:
         raise ForeignTable(table, where, f"it is named {held.name!r}")
-    if tuple(held.partition_columns) != spec.partition_by:
+    if tuple(held.partition_columns) not in (spec.partition_by, spec.partitioned_before):
         raise ForeignTable(table, where, f"it is partitioned by {held.partition_columns}")
     there = {field.name: field.type for field in delta.schema().fields}
     for field in _fields(table):

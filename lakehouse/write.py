@@ -10,7 +10,8 @@ from datetime import timedelta
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 
-from lakehouse import clustering, commits, landing, layout, store
+from lakehouse import commits, compaction, landing, store
+from lakehouse.compaction import Compacted
 from lakehouse.erased import erased_among
 from lakehouse.invariants import SKEW, ClockSkew, check, check_clock
 from lakehouse.landing import DuplicateEpisode, Landed, rows_of
@@ -29,16 +30,6 @@ class Appended:
     version: int
     rows: int
     skipped: bool
-
-
-@dataclass(frozen=True)
-class Compacted:
-    """What compaction did to one table."""
-
-    table: str
-    files_before: int
-    files_after: int
-    version: int
 
 
 def to_arrow(table: str, records: Sequence[Record]) -> pa.Table:
@@ -72,7 +63,8 @@ class Writer:
             return Appended(delta.version(), data.num_rows, skipped=False)
 
         with store.exclusive(self.lake, table):
-            return commits.retried(self.lake, table, commit)
+            appended = commits.retried(self.lake, table, commit)
+        return self._tended(table, appended)
 
     def append_new(
         self,
@@ -89,7 +81,7 @@ class Writer:
         data = to_arrow(table, records)
         check(table, data)
         version, written = commits.append_new(self.lake, table, data, key=key, among=among)
-        return Appended(version, written, skipped=written < data.num_rows)
+        return self._tended(table, Appended(version, written, skipped=written < data.num_rows))
 
     def put_problems(self, problems: Sequence[Problem]) -> Appended:
         """Append the problems that are new or differ from their newest edition in the lake: repeating it adds nothing.
@@ -123,7 +115,8 @@ class Writer:
             return Appended(delta.version(), len(fresh), skipped=len(fresh) < len(problems))
 
         with store.exclusive(self.lake, "problems"):
-            return commits.retried(self.lake, "problems", commit)
+            appended = commits.retried(self.lake, "problems", commit)
+        return self._tended("problems", appended)
 
     def land(
         self,
@@ -172,29 +165,18 @@ class Writer:
             self.append_new("quarantine", admitted.quarantine, key="quarantine_id")
         sound["redactions"] = to_arrow("redactions", admitted.redactions)
         out = {one.row["episode_id"] for one in refused} | set(admitted.refused)
-        return landing.land(self.lake, sound, refused, sorted(out & {one.episode_id for one in episodes}))
+        landed = landing.land(self.lake, sound, refused, sorted(out & {one.episode_id for one in episodes}))
+        if landed.episodes:
+            for name in (*batch, "redactions", "quarantine"):
+                compaction.tend(self.lake, name, landed.version)
+        return landed
 
     def compact(self) -> list[Compacted]:
-        """Rewrite small files into larger ones. Old files stay, so pinned versions can still be read.
+        """Rewrite small files into larger ones. Old files stay, so pinned versions can still be read."""
+        done = (compaction.compact(self.lake, name) for name in TABLES)
+        return [one for one in done if one is not None]
 
-        Tables of an episode's rows are clustered besides (`clustering.py`), while landing goes on.
-        """
-        done = []
-        for name, spec in TABLES.items():
-            delta = store.opened(self.lake, name)
-            if delta is None:
-                continue
-            before = len(delta.file_uris())
-            if spec.cluster_by:
-                while clustering.cluster(self.lake, name):
-                    pass
-            else:
-                with store.exclusive(self.lake, name):
-                    delta.update_incremental()
-                    delta.optimize.compact(
-                        target_size=layout.file_bytes(name), writer_properties=layout.properties(name)
-                    )
-            delta.update_incremental()
-            delta.create_checkpoint()  # whoever opens the table reads this instead of every commit so far
-            done.append(Compacted(name, before, len(delta.file_uris()), delta.version()))
-        return done
+    def _tended(self, table: str, appended: Appended) -> Appended:
+        if appended.rows:
+            compaction.tend(self.lake, table, appended.version)
+        return appended

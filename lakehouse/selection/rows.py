@@ -129,6 +129,10 @@ class _Lists:
             joined = pa.array([], column.type)
         return cls(joined, pc.fill_null(pc.list_value_length(joined), 0).to_numpy().astype(np.int64))
 
+    def part(self, start: int, count: int) -> "_Lists":
+        """Some lists that follow each other, without copying them."""
+        return _Lists(self.array.slice(start, count), self.lengths[start : start + count])
+
     def values(self, which: Ints) -> npt.NDArray[Any]:
         """The lists `which`, laid end to end."""
         taken: npt.NDArray[Any] = self.array.take(pa.array(which)).flatten().to_numpy(zero_copy_only=False)
@@ -152,9 +156,10 @@ class _Tokens:
 
     @classmethod
     def of(cls, calls: pa.Table) -> "_Tokens":
-        names = ("prompt_token_ids", "completion_token_ids")
-        prompts, completions = (_Lists.of(calls[name]) for name in names)
-        return cls(prompts, completions, _Lists.of(pa.chunked_array([prompts.array, completions.array])))
+        prompts, completions = calls["prompt_token_ids"], calls["completion_token_ids"]
+        both = _Lists.of(pa.chunked_array([*prompts.chunks, *completions.chunks], prompts.type))
+        n = calls.num_rows
+        return cls(both.part(0, n), both.part(n, n), both)
 
     def laid(self, which: Ints) -> npt.NDArray[Any]:
         """Prompt and completion of these calls, laid end to end."""
