@@ -1,5 +1,8 @@
 """What a client may ask beside calling the model: the models, a response it was given, how long a prompt would be."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.requests import Request
@@ -10,12 +13,13 @@ from sandboxes.gateway.dialects.anthropic import CountRequest, Messages, Message
 from sandboxes.gateway.dialects.responses import find, response
 from sandboxes.gateway.dialects.wire import check_model
 from sandboxes.gateway.engines.pool import Engines
-from sandboxes.gateway.errors import GatewayError
+from sandboxes.gateway.errors import Busy, GatewayError
 from sandboxes.gateway.http.access import Access
 from sandboxes.gateway.http.bodies import read
 from sandboxes.gateway.http.endpoints import Endpoint
 
 ANTHROPIC = "anthropic-version"  # a header that tells whose shape a client reads
+MOST_COUNTS = 16  # of one session at a time: each is a request or more to the engine, and no budget bounds them
 EPOCH = "1970-01-01T00:00:00Z"  # as both APIs say it of a model whose age is not known
 
 
@@ -27,6 +31,7 @@ class Lookups:
         self._engines = engines
         self._access = access
         self._messages = Messages()
+        self._counting = Counter[str]()  # by session id
 
     def routes(self, prefix: str) -> list[Endpoint]:
         """To be put into an application as they are."""
@@ -84,16 +89,32 @@ class Lookups:
         return JSONResponse(response(find(session, request.path_params["response_id"], param="response_id")))
 
     async def count_tokens(self, request: Request) -> Response:
-        """The prompt is put together as for a call, recorded ids and all, so that the number is the call's own."""
+        """The prompt is put together as for a call, recorded ids and all, so that the number is the call's own.
+
+        It is no call: nothing is sampled or recorded, no budget is used or asked, and a gateway that stops still counts.
+        """
         try:
             session = await self._access.session(request, "model")
             session.check_open()
-            conversation = self._messages.counted(await read(request), request.headers, session, self._model)
-            async with self._engines.serving(session) as engine:
-                prompt = await splice.build(engine, conversation, session.by_prefix, {})
+            with self._one_more(session.session_id):
+                conversation = self._messages.counted(await read(request), request.headers, session, self._model)
+                async with self._engines.serving(session) as engine:
+                    prompt = await splice.build(engine, conversation, session.by_prefix, {})
         except GatewayError as error:
             return JSONResponse(self._messages.error(error), status_code=error.status, headers=error.headers)
         return JSONResponse({"input_tokens": len(prompt.token_ids)})
+
+    @contextmanager
+    def _one_more(self, session_id: str) -> Iterator[None]:
+        if self._counting[session_id] >= MOST_COUNTS:
+            raise Busy(f"{MOST_COUNTS} prompts of this session are being counted; wait for one")
+        self._counting[session_id] += 1
+        try:
+            yield
+        finally:
+            self._counting[session_id] -= 1
+            if not self._counting[session_id]:
+                del self._counting[session_id]
 
     async def _anyone(self, request: Request) -> None:
         """Unauthorized where the request carries neither the operator key nor a session's."""

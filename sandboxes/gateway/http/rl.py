@@ -25,6 +25,7 @@ from sandboxes.gateway.sessions.sessions import Session, Sessions
 
 YEAR_S = 366 * 86_400.0
 PAGE = 1000  # sessions that one answer lists at most
+MOST_REWARD = 1e9  # either way: sums over a session, and a trainer's squares of them, stay numbers
 
 
 class StartSession(BaseModel):
@@ -45,7 +46,7 @@ class SetReward(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     interaction_id: str | None = None  # with scope "call", None is the last answered call
-    reward: float
+    reward: float = Field(ge=-MOST_REWARD, le=MOST_REWARD)
     scope: Literal["call", "episode"] = "call"
     labeller: str = Field(default="", max_length=256)
     reason: str = Field(default="", max_length=8192)

@@ -1,7 +1,9 @@
 """Trajectories as tensors-to-be, in AReaL's shape: one row per call, or one per leaf of the call tree."""
 
+from math import isfinite
 from typing import Any, Literal
 
+from sandboxes.gateway.errors import Conflict
 from sandboxes.gateway.sessions.lines import Lines
 from sandboxes.gateway.sessions.recorded import DEMONSTRATED, Recorded
 from sandboxes.gateway.sessions.sessions import Session
@@ -13,7 +15,8 @@ def trajectories(
     """Rows by call id: `rewards`, and, of one length, `input_ids, loss_mask, logprobs, versions,
     turn_ids, attention_mask`. Credit flows as `lines.Lines` says.
 
-    A masked session has loss_mask 0 everywhere, and so has a call whose tokens are missing.
+    A masked session has loss_mask 0 everywhere, and so has a call whose tokens are missing. Conflict where rewards add up
+    to no number, as a journal of an earlier release may have them.
     """
     calls = [call for call in session.calls if call.answered]
     if drop_retry_orphans:
@@ -21,6 +24,11 @@ def trajectories(
     per_call = {row.call_id: row.reward for row in session.rewards if row.call_id}  # the newest counts
     whole = [row.reward for row in session.rewards if row.scope == "episode"]
     credit = Lines(calls).credits(per_call, whole[-1] if whole else 0.0, discount)
+    lost = next((call_id for call_id, value in credit.items() if not isfinite(value)), None)
+    if lost is not None:
+        raise Conflict(
+            f"the rewards that reach call {lost} add up to {credit[lost]}: give smaller ones", code="no_number"
+        )
     parents = {call.intent.parent_call_id for call in calls}
     chosen = calls if style == "individual" else [call for call in calls if call.intent.call_id not in parents]
     by_id = {call.intent.call_id: call for call in calls}

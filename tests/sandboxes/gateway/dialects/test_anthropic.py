@@ -1,7 +1,9 @@
 """The Messages dialect, through Anthropic's own SDK."""
 
+import asyncio
 import json
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
 
 import anthropic
@@ -165,6 +167,25 @@ async def test_tokens_are_counted_as_they_would_be_sent_and_nothing_is_recorded(
             assert len(await stack.rows(session)) == 1
             again = await client.messages.create(**wanted, max_tokens=500, messages=turns)
         assert counted.input_tokens == again.usage.input_tokens
+
+
+async def test_counting_uses_no_budget_and_is_bounded_by_itself(start):
+    async with start() as stack:
+        session = await stack.client.start_session("t", limits={"max_calls": 1, "max_prompt_tokens": 1000})
+        body = {"model": stack.model, "messages": [USER]}
+        assert (await stack.post("/v1/messages", session.api_key, {**body, "max_tokens": 9})).status_code == 200
+        assert (await stack.post("/v1/messages", session.api_key, {**body, "max_tokens": 8})).status_code == 400
+        operator, engine = stack.gateway.operator_key, {"url": stack.gateway.engines.members[0].url}
+        await stack.post("/engines/pause", operator, engine)  # so that each of them takes its time
+        count = [asyncio.create_task(stack.post("/v1/messages/count_tokens", session.api_key, body)) for _ in range(20)]
+        first = asyncio.as_completed(count, timeout=10)
+        assert [(await next(first)).status_code for _ in range(4)] == [429] * 4
+        await stack.post("/engines/resume", operator, engine)
+        told = Counter(answer.status_code for answer in await asyncio.gather(*count))
+        assert told == {200: 16, 429: 4}
+        assert (await stack.post("/v1/messages/count_tokens", session.api_key, body)).status_code == 200
+        await stack.client.end_session(session)
+        assert (await stack.post("/v1/messages/count_tokens", session.api_key, body)).status_code == 409
 
 
 async def test_a_failed_tool_is_told_to_the_model(start):

@@ -3,6 +3,7 @@
 import pytest
 
 from sandboxes.gateway.client import GatewayClient, GatewayRefused
+from sandboxes.gateway.sessions.schema import RewardRow
 
 USER = {"role": "user", "content": "hi"}
 
@@ -48,6 +49,8 @@ async def test_an_episode_without_an_answered_call_can_be_rewarded_and_a_call_ca
         ({"reward": 1, "scope": "episode", "interaction_id": "x"}, "interaction_id"),
         ({"reward": 1, "scope": "turn"}, "scope"),
         ({"reward": 1, "labeler": "ada"}, "labeler"),
+        ({"reward": 1e308}, "reward"),
+        ({"reward": -1e10}, "reward"),
     ],
 )
 async def test_a_reward_that_makes_no_sense_is_a_400_that_names_what(start, body, named):
@@ -57,6 +60,22 @@ async def test_a_reward_that_makes_no_sense_is_a_400_that_names_what(start, body
         answer = await stack.post("/rl/set_reward", session.reward_key, body)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
         assert await stack.client.rewards(session.session_id) == []
+
+
+async def test_rewards_as_large_as_they_may_be_add_up_and_older_ones_that_do_not_are_told(start):
+    async with start() as stack:
+        session = await stack.client.start_session("t")
+        one = await call(stack, session)
+        for more in ({"interaction_id": one}, {"scope": "episode"}):
+            await stack.client.set_reward(session, 1e9, **more)
+        assert (await stack.client.export(session.session_id))[one]["rewards"] == 2e9
+        held = await stack.gateway.sessions.by_id(session.session_id)
+        older = {"labeller": "", "reason": "", "given_at": "2025-01-01T00:00:00+00:00"}  # when there was no limit
+        for scope, call_id in (("call", one), ("episode", None)):
+            row = RewardRow(scope=scope, call_id=call_id, reward=1.7e308, **older)
+            await stack.gateway.sessions.reward(held, row)
+        with pytest.raises(GatewayRefused, match=r"409.*add up to inf"):
+            await stack.client.export(session.session_id)
 
 
 async def test_areals_clients_may_reward_with_the_session_key_only_where_the_operator_allows_it(start):
