@@ -8,7 +8,9 @@ mapfile -t links < <(find_links)
 if [[ -n ${TORCH_INDEX:-} ]]; then links+=(--extra-index-url "$TORCH_INDEX" --index-strategy unsafe-best-match); fi
 for name in pipeline dev engine clients camel; do
     say "resolving $name.in"
-    run_uv pip compile --python-version 3.11 "${links[@]}" --override deploy/requirements/overrides.txt \
+    overrides=(--override deploy/requirements/overrides.txt)
+    if [[ -f deploy/requirements/$name-overrides.txt ]]; then overrides+=(--override "deploy/requirements/$name-overrides.txt"); fi
+    run_uv pip compile --python-version 3.11 "${links[@]}" "${overrides[@]}" \
         --no-emit-find-links --no-emit-index-url --no-header "$@" "deploy/requirements/$name.in" -o "deploy/requirements/$name.txt"
 done
 say "done: read the difference with 'git diff deploy/requirements', then run 'make install install-engine install-clients install-camel test'"
