@@ -79,8 +79,9 @@ def served(engine: Engine, probes: Sequence[Probe]) -> Scored:
         return found.get(one.token, min(found.values()))  # an unlikely token has at most the least one's log-prob
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        plain = list(pool.map(lambda probe: engine.score(probe.token_ids), probes))
+        # First: scoring the whole would leave fresh caches, and hide those of other weights.
         heated = list(pool.map(heat, [(probe, one) for probe in probes for one in probe.heated]))
+        plain = list(pool.map(lambda probe: engine.score(probe.token_ids), probes))
     return Scored(plain, heated)
 
 

@@ -1,0 +1,79 @@
+"""What becomes of a call in flight when weights are swapped, by mode, on the real engine through the gateway."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from openai import AsyncOpenAI, InternalServerError
+
+from sandboxes.gateway.app import Gateway
+from sandboxes.gateway.client import GatewayClient
+from sandboxes.gateway.server.listen import serving
+from sandboxes.gateway.settings import Settings
+from tasks.serving.engine import Engine
+
+pytestmark = pytest.mark.engine
+
+LONG = {"type": "array", "items": {"type": "integer"}, "minItems": 900}  # as an answer's schema: it ends with the limit
+TOKENS = 400
+
+
+@asynccontextmanager
+async def calling(engine_url, tmp_path):
+    """A long call under way on the shared engine: engine, its version, the call, what is recorded of it, its gateway."""
+    with Engine(engine_url) as engine:
+        number, model = engine.served_version(), engine.models()[0]
+        gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=model, call_deadline_s=120))
+        async with (
+            serving(gateway.app()) as url,
+            GatewayClient(url, gateway.operator_key) as client,
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120) as sdk,
+        ):
+            session = await client.start_session("t")
+            form = {"type": "json_schema", "json_schema": {"name": "long", "schema": LONG}}
+            call = asyncio.create_task(
+                sdk.with_options(api_key=session.api_key).chat.completions.create(
+                    model=model,
+                    messages=[{"role": "user", "content": "Count."}],
+                    max_tokens=TOKENS,
+                    response_format=form,
+                )
+            )
+
+            async def rows():
+                return await client.calls(session.session_id, episode_id="e", attempt_id="a")
+
+            await asyncio.sleep(0.6)
+            assert not call.done()
+            try:
+                yield engine, number, call, rows, gateway
+            finally:
+                await asyncio.wait([call])
+                await asyncio.to_thread(engine.reload, engine.folder(), number)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path / "home"))
+
+
+async def test_wait_lets_a_call_end_with_the_weights_it_began_with(engine_url, tmp_path):
+    async with calling(engine_url, tmp_path) as (engine, number, call, rows, _):
+        await asyncio.to_thread(engine.reload, engine.folder(), number + 1, swap="wait")
+        await call
+        [row] = await rows()
+        assert row.weight_versions == [number] * TOKENS
+        assert engine.served_version() == number + 1
+
+
+async def test_abort_ends_a_call_at_once_as_trouble_that_passes_and_counts_against_no_engine(engine_url, tmp_path):
+    async with calling(engine_url, tmp_path) as (engine, number, call, rows, gateway):
+        await asyncio.to_thread(engine.reload, engine.folder(), number + 1, swap="abort")
+        with pytest.raises(InternalServerError, match="unfinished, as for a swap of its weights") as failure:
+            await call
+        assert failure.value.response.headers["x-should-retry"] == "true"
+        [row] = await rows()
+        assert (row.status, row.token_status) == ("infra_error", "missing")
+        assert 0 < len(row.completion_token_ids) < TOKENS
+        [member] = gateway.engines.members
+        assert (member.breaker.closed, member.breaker._troubles) == (True, 0)
