@@ -22,16 +22,21 @@ class Access:
         return self._key.value
 
     def operator(self, request: Request) -> None:
-        """Unauthorized where the request does not carry the operator key."""
-        if not self.is_operator(request):
+        """Unauthorized where the request does not carry the operator key, or the key file cannot be used: then nobody does."""
+        try:
+            good = same(bearer(request.headers), self.operator_key)
+        except (OSError, ValueError) as error:
+            raise Unauthorized(f"the operator key cannot be read: {error}") from error
+        if not good:
             raise Unauthorized(f"this route needs the operator key, kept in {self._key.path}")
 
     def is_operator(self, request: Request) -> bool:
-        """Unauthorized where the key file cannot be used: then nobody is."""
+        """Whether it may do what the operator may. A key file that cannot be used is no matter of other keys."""
         try:
-            return same(bearer(request.headers), self.operator_key)
-        except (OSError, ValueError) as error:
-            raise Unauthorized(f"the operator key cannot be read: {error}") from error
+            self.operator(request)
+        except Unauthorized:
+            return False
+        return True
 
     def rotate_operator_key(self) -> str:
         """A new operator key, which is in the file already; the old one opens nothing any more."""

@@ -166,16 +166,21 @@ class Journal:
     async def keys(self, session_id: str) -> list[KeyRow]:
         return await self._select(KeyRow, "keys", "session_id = ? order by n", session_id)
 
-    async def rotate(self, old: list[KeyRow], new: KeyRow) -> None:
-        """Revoke and add in one transaction."""
+    async def rotate(self, new: KeyRow) -> list[str]:
+        """Add a session's key and revoke those of its kind, in one transaction; the digests of those that were revoked."""
+        kind = new.scopes.split()[0]
 
-        def work(db: sqlite3.Connection) -> None:
-            for key in old:
-                values = (new.created_at, key.digest, key.session_id)
+        def work(db: sqlite3.Connection) -> list[str]:
+            valid = "select digest, scopes from keys where session_id=? and revoked_at is null"
+            rows = db.execute(valid, (new.session_id,)).fetchall()
+            old = [digest for digest, scopes in rows if scopes.split()[0] == kind]
+            for digest in old:
+                values = (new.created_at, digest, new.session_id)
                 db.execute("update keys set revoked_at=? where digest=? and session_id=?", values)
             insert(db, "keys", **asdict(new))
+            return old
 
-        await self._change(work)
+        return await self._change(work)
 
     # ---- calls and rewards
 

@@ -305,16 +305,17 @@ class Sessions:
         session.check_unsealed()
         if scope == "model":
             session.check_open()
-        keys = await self._journal.keys(session.session_id)
-        old = [key for key in keys if key.revoked_at is None and key.scopes.split()[0] == scope]
+        scopes = [key.scopes for key in await self._journal.keys(session.session_id) if key.scopes.split()[0] == scope]
         value = new_key(scope)
-        new = _key(session.session_id, value, old[-1].scopes if old else scope, life_s)
+        new = _key(session.session_id, value, scopes[-1] if scopes else scope, life_s)
         try:
-            await self._journal.rotate(old, new)
+            for digest in await self._journal.rotate(new):
+                self._keys.pop(digest, None)
         except JournalError as error:
             raise JournalTrouble(f"the journal cannot be written, the old key still works: {error}") from error
-        for key in old:
-            self._keys.pop(key.digest, None)
+        if session.session_id in self._open:
+            self._keys[new.digest] = new
+            session.key_digests.append(new.digest)
         return value
 
     async def keys(self, session: Session) -> list[KeyRow]:

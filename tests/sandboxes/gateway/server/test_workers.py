@@ -140,6 +140,32 @@ async def test_a_worker_that_is_killed_is_started_again_and_loses_no_answered_ca
         assert later.session_id not in {session.session_id for session in sessions}
 
 
+async def test_keys_are_replaced_at_all_workers_while_calls_run(tmp_path):
+    engine = Scripted(["x" * 60], token_delay_s=0.02)
+    async with engine.serve() as engine_url, gateway(tmp_path, engine_url) as (_, client):
+        session = await client.start_session("t")
+        reward = {"reward": 1.0, "scope": "episode"}
+        calls = [asyncio.create_task(ask(client.base_url, session.api_key, **BODY, seed=n)) for n in range(4)]
+        async with asyncio.timeout(30):
+            while len(engine.asked) < 4:  # noqa: ASYNC110 - another process sends them
+                await asyncio.sleep(0.02)
+        new = await client.rotate_key(await client.rotate_key(session), kind="reward")
+        for _ in range(4):  # whichever worker is asked
+            assert (await ask(client.base_url, session.api_key)).status_code == 401
+            assert (await ask(client.base_url, session.reward_key, "/rl/set_reward", **reward)).status_code == 401
+            assert (await ask(client.base_url, new.reward_key, "/rl/set_reward", **reward)).status_code == 200
+        path = tmp_path / "keys" / "operator"
+        old = path.read_text().strip()
+        newer = (await ask(client.base_url, old, "/rl/rotate_operator_key")).json()["operator_key"]
+        told = [(await ask(client.base_url, key, "/grant_capacity")).status_code for key in (old, newer) * 4]
+        assert told == [401, 200] * 4
+        path.rename(path.with_name("away"))  # then nobody is the operator, and that is no agent's business
+        told = [(await ask(client.base_url, newer, "/grant_capacity")).status_code for _ in range(3)]
+        assert told == [401] * 3
+        calls += [asyncio.create_task(ask(client.base_url, new.api_key, **BODY, seed=n)) for n in range(4, 8)]
+        assert [answer.status_code for answer in await asyncio.gather(*calls)] == [200] * 8
+
+
 async def test_a_client_that_goes_away_cancels_a_call_that_another_worker_runs(tmp_path):
     engine = Scripted(["x" * 2000], token_delay_s=0.02)
     async with engine.serve() as engine_url, gateway(tmp_path, engine_url) as (_, client):

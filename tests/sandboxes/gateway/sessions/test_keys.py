@@ -103,6 +103,52 @@ async def test_a_rotated_session_key_stops_at_once_also_after_a_restart(start):
             await stack.client.rotate_key(new)
 
 
+async def test_of_rotations_at_the_same_time_one_key_is_left(start):
+    async with start() as stack:
+        session = await stack.client.start_session("t")
+        for kind in ("model", "reward"):
+            renewed = await asyncio.gather(*(stack.client.rotate_key(session, kind=kind) for _ in range(6)))
+            values = [session, *renewed]
+            for path, body in (
+                ("/v1/chat/completions", {"model": stack.model, "messages": [USER]}),
+                ("/rl/set_reward", {"reward": 1, "scope": "episode"}),
+            ):
+                if (path == "/rl/set_reward") == (kind == "reward"):
+                    keys = [one.reward_key if kind == "reward" else one.api_key for one in values]
+                    told = [(await stack.post(path, key, body)).status_code for key in keys]
+                    assert sorted(told) == [200] + [401] * 6
+        report = await stack.client.report(session.session_id)
+        assert sum(key["revoked_at"] is None for key in report["keys"]) == 2
+
+
+async def test_a_rotated_key_is_held_as_the_first_one_was(start):
+    async with start() as stack:
+        held = (await stack.client.rotate_key(await stack.client.start_session("one"))).api_key
+        start_with = {"task_id": "two", "api_key": held}
+        assert (await stack.post("/rl/start_session", stack.gateway.operator_key, start_with)).status_code == 409
+        again = await stack.post("/rl/start_session", stack.gateway.operator_key, {"task_id": "one", "api_key": held})
+        assert again.status_code == 200
+        assert [session.session_id for session in stack.gateway.sessions.open] == [again.json()["session_id"]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_that_runs_outlives_its_key_and_is_told_again_to_the_new_one(start, stream):
+    async with start(["word " * 20], token_delay_s=0.01) as stack:
+        session = await stack.client.start_session("t", key_life_s=0.5)
+        chat = {"model": stack.model, "messages": [USER], "stream": stream}
+        running = asyncio.create_task(stack.post("/v1/chat/completions", session.api_key, chat, Idempotency_Key="k"))
+        await asyncio.sleep(0.6)  # expired, and replaced while the call runs
+        assert not running.done()
+        assert (await stack.post("/v1/chat/completions", session.api_key, chat, Idempotency_Key="k")).status_code == 401
+        renewed = await stack.client.rotate_key(session)
+        answer = await running
+        assert (answer.status_code, answer.text.endswith("data: [DONE]\n\n")) == (200, stream)
+        again = await stack.post("/v1/chat/completions", renewed.api_key, chat, Idempotency_Key="k")
+        assert again.status_code == 200
+        [row] = await stack.rows(session)
+        assert (row.status, row.token_status, row.call_id in again.text) == ("ok", "exact", True)
+
+
 async def test_the_operator_key_is_replaced_whole_and_the_old_one_stops_at_once(start, tmp_path):
     async with start() as stack:
         path, old = tmp_path / "keys" / "operator", stack.gateway.operator_key
