@@ -7,7 +7,7 @@ import pytest
 from lakehouse import connect
 from lakehouse.query.named import UnknownQuery, queries, run_named
 from lakehouse.query.relations import relations
-from lakehouse.records import GateDecision, Review, Reward, TrainingSet, dumps
+from lakehouse.records import GateDecision, Review, Reward, TrainingSet, dumps, group_id
 from lakehouse.schema import TABLES
 from lakehouse.write import Writer
 
@@ -38,7 +38,7 @@ def filled(tmp_path_factory, make):
                     call = call.model_copy(update={"weight_versions": [1, 2]})
                 one = make.batch(problem, sample, run=run, calls=[call], match=bool(outcome), model_version=version)
                 batch = one if batch is None else batch + one
-                dispatches.append(make.dispatch(problem, sample, run=run))
+                dispatches.append(make.dispatch(problem, sample, run=run, loop_id="L" if version == 2 else None))
                 for rubric_version in (1, 2):
                     judged = float(outcome if rubric_version == 2 else 1)
                     rewards.append(
@@ -57,7 +57,7 @@ def filled(tmp_path_factory, make):
     )
     batch.actions[0] = batch.actions[0].model_copy(update={"is_error": True, "observation": "No such title."})
     batch.land(lake)
-    writer.append("dispatches", [*dispatches, make.dispatch("hard", 9, run="run-2")])
+    writer.append("dispatches", [*dispatches, make.dispatch("hard", 9, run="run-2", loop_id="L")])
     writer.append("rewards", rewards)
     first = batch.episodes[0]
     review = Review(
@@ -68,7 +68,8 @@ def filled(tmp_path_factory, make):
     ledger = {"sampled": 10, "trained": 4, "masked": {"redacted": 1}, "dropped": {"stale": 3, "unlabelled": 2}}
     chosen = TrainingSet(
         training_set_id="ts", objective="grpo", rubrics=["search@2"], filter="grpo", table_versions="{}", policy_version=1,
-        n_rows=1, n_episodes=1, n_trained_tokens=2, ledger=dumps(ledger), digest="d", created_at=at,
+        n_rows=1, n_episodes=1, n_trained_tokens=2, ledger=dumps(ledger), digest="d", created_at=at, loop_id="L", loop_step=0,
+        selection=dumps({"asked": {"group_ids": [group_id("run-2", "won")]}}),
     )  # fmt: skip
     writer.append("training_sets", [chosen])
     writer.append("training_rows", [make_row(first.episode_id)])
@@ -139,6 +140,17 @@ def test_every_token_has_one_fate(asked):
         ("dropped", "unlabelled"): 2,
     }
     assert sum(row["share"] for row in rows) == pytest.approx(1)
+
+
+def test_a_loop_says_what_its_steps_consumed_and_what_is_left_to_play(asked):
+    (step,) = asked("loop_steps")
+    told = [step[name] for name in ("step", "groups_consumed", "stale_tokens", "max_staleness", "version")]
+    assert told == [1, 1, 3, 0, 2]
+    (loop,) = asked("loop_groups")
+    counts = {name: loop[name] for name in ("begun", "settled", "consumed", "waiting", "failed", "left_to_play", "steps")}
+    assert counts == {
+        "begun": 4, "settled": 3, "consumed": 1, "waiting": 2, "failed": 0, "left_to_play": 1, "steps": 1,
+    }  # fmt: skip
 
 
 def test_entropy_is_the_mean_of_the_negative_log_probs(asked):
