@@ -1,10 +1,14 @@
-"""The radar's gate after an evaluation: a version that hacks is not left in service."""
+"""What stands between weights and service: the radar's gate, or a policy's."""
 
+import asyncio
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 import flows.release as release
+from lakehouse.evaluation.policy import PolicyError
+from tasks.gate import NothingToDecide
 from tasks.release import NotPromoted
 
 
@@ -24,6 +28,19 @@ def acts(monkeypatch):
         yield
         done.append("released")
 
+    async def gate(version, *, policy):
+        done.append(("gate", version, policy))
+        if version == 7:
+            raise NothingToDecide("it is the champion")
+        reasons = ["is worse", "hacks"] if version == 9 else []
+        return SimpleNamespace(passed=not reasons, reasons=reasons, name="tiny", gate_id="gt-1")
+
+    def register(folder, **told):
+        done.append("register")
+        return int(folder)
+
+    monkeypatch.setattr(release, "gate", gate)
+    monkeypatch.setattr(release, "register", register)
     monkeypatch.setattr(release, "admit", admit)
     monkeypatch.setattr(release, "deploying", deploying)
     monkeypatch.setattr(release, "serve", lambda version: done.append(("serve", version)))
@@ -46,3 +63,37 @@ def test_one_without_a_parent_has_nothing_to_go_back_to(acts):
     with pytest.raises(NotPromoted):
         release.keep_or_withdraw(9, None)
     assert len(acts) == 1
+
+
+def put_out(folder, **told):
+    return asyncio.run(release.release.fn(folder, **told))
+
+
+PUT_OUT = ["locked", ("serve", 8), ("promote", 8), "released"]
+
+
+def test_without_a_policy_the_radar_alone_decides(acts):
+    assert put_out("8", max_hack_rate=0.2) == 8
+    assert acts == ["register", ("admit", 8, 0.2), *PUT_OUT]
+
+
+def test_with_a_policy_the_gate_decides_in_the_radars_place(acts):
+    assert put_out("8", policy="strict") == 8
+    assert acts == ["register", ("gate", 8, "strict"), *PUT_OUT]
+
+
+def test_what_the_gate_refuses_is_registered_and_not_served_and_the_flow_fails_with_the_reasons(acts):
+    with pytest.raises(NotPromoted, match="tiny version 9 is not promoted, by decision gt-1: is worse; hacks"):
+        put_out("9", policy="default")
+    assert acts == ["register", ("gate", 9, "default")]
+
+
+def test_the_champions_own_weights_are_put_out_again_without_a_decision(acts):
+    assert put_out("7", policy="default") == 7
+    assert ("promote", 7) in acts
+
+
+def test_a_policy_that_is_wrong_registers_nothing(acts):
+    with pytest.raises(PolicyError, match="no gate policy 'lax'"):
+        put_out("8", policy="lax")
+    assert acts == []
