@@ -244,4 +244,5 @@ class Connections:
                 failed = error
             else:
                 return one
+        self._guard.forget()  # the engine may be elsewhere by now
         raise failed

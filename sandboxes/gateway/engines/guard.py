@@ -6,16 +6,23 @@ header and in TLS. So a name that later resolves to something else (DNS rebindin
 
 import asyncio
 import ipaddress
+import logging
 import socket
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+log = logging.getLogger(__name__)
 RESOLVED_LIFE_S = 60.0  # a checked address is used for this long before the name is resolved again
+RESOLVE_S = 5.0  # how long a call waits for a resolver
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
+
+
+class Unresolved(ValueError):
+    """A name has no address now, which may pass by itself."""
 
 
 class Guard:
@@ -37,24 +44,41 @@ class Guard:
         self._networks = [network for entry in allowed if (network := _network(entry)) is not None]
         self._good: list[str] = []
         self._until = 0.0
-        self._resolving = asyncio.Lock()
+        self._resolving: asyncio.Future[list[str]] | None = (
+            None  # of all who wait: a resolver that hangs holds one thread
+        )
 
     def check(self) -> list[str]:
         """The addresses that may be connected to. ValueError, with cause and remedy, where one of them may not."""
         try:
             found = socket.getaddrinfo(self.host, self._port, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
-            raise ValueError(f"engine host {self.host!r} does not resolve: {error}") from error
+            raise Unresolved(f"engine host {self.host!r} does not resolve: {error}") from error
         return self._checked(found)
 
     async def addresses(self) -> list[str]:
-        """As `check`, without blocking and remembered for a minute."""
+        """As `check`, without blocking and remembered for a minute; longer while the name cannot be resolved."""
         if time.monotonic() >= self._until:
-            async with self._resolving:
-                if time.monotonic() >= self._until:
-                    self._good = await asyncio.to_thread(self.check)
-                    self._until = time.monotonic() + RESOLVED_LIFE_S
+            try:
+                self._good = await self._resolved()
+            except Unresolved as error:
+                if not self._good:
+                    raise
+                log.warning("the addresses checked last are used: %s", error)
+            self._until = time.monotonic() + RESOLVED_LIFE_S
         return self._good
+
+    def forget(self) -> None:
+        """Nobody answers at these addresses: the name is resolved again when it is asked for next."""
+        self._until = 0.0
+
+    async def _resolved(self) -> list[str]:
+        if self._resolving is None or self._resolving.done():
+            self._resolving = asyncio.ensure_future(asyncio.to_thread(self.check))
+        resolving = self._resolving
+        if not (await asyncio.wait([resolving], timeout=RESOLVE_S))[0]:
+            raise Unresolved(f"engine host {self.host!r} does not resolve within {RESOLVE_S:g} s")
+        return resolving.result()
 
     def _checked(self, found: Iterable[tuple[Any, ...]]) -> list[str]:
         addresses = list(dict.fromkeys(str(info[4][0]) for info in found))

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -24,6 +25,8 @@ def resolver(monkeypatch):
         if host != NAME:
             return real(host, port, *args, **kwargs)
         asked.append(host)
+        if not answers:
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answers]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
@@ -119,8 +122,62 @@ async def test_a_name_that_is_rebound_to_a_refused_address_is_not_connected_to(r
             assert (await first.get("/version")).status == 200
             answers[:] = ["169.254.169.254"]
             monkeypatch.setattr(guard, "_until", 0.0)  # the minute is over
-            with pytest.raises(EngineTrouble, match=r"169\.254\.169\.254"):
-                await second.get("/version")
+            assert (await first.get("/version")).status == 200  # on the connection that is there
+            for _ in range(2):  # the refusal is not remembered as an address
+                with pytest.raises(EngineTrouble, match=r"169\.254\.169\.254"):
+                    await second.get("/version")
+            answers[:] = ["127.0.0.1"]
+            assert (await second.get("/version")).status == 200
+
+
+async def test_an_engine_that_moved_is_found_at_its_new_address_at_once(resolver):
+    answers, asked = resolver
+    answers[:] = ["127.0.0.2"]
+    async with serve(["x"]) as url:  # on 127.0.0.1, and nobody is on the other address
+        at = f"http://{NAME}:{url.rpartition(':')[2]}"
+        async with upstream(at) as one:
+            with pytest.raises(EngineTrouble, match="does not answer"):
+                await one.get("/version")
+            answers[:] = ["127.0.0.1"]
+            assert (await one.get("/version")).status == 200
+        assert len(asked) == 2
+
+
+async def test_a_name_that_cannot_be_resolved_for_a_while_keeps_its_checked_addresses(resolver, monkeypatch):
+    answers, _ = resolver
+    answers[:] = ["127.0.0.1"]
+    async with serve(["x"]) as url:
+        at = f"http://{NAME}:{url.rpartition(':')[2]}"
+        guard = Guard(at)
+        async with upstream(at, guard) as one, upstream(at, guard) as other:
+            assert (await one.get("/version")).status == 200
+            answers.clear()
+            monkeypatch.setattr(guard, "_until", 0.0)
+            assert (await other.get("/version")).status == 200
+            answers[:] = ["10.9.9.9"]  # back, and rebound: now it is refused
+            monkeypatch.setattr(guard, "_until", 0.0)
+            async with upstream(at, guard) as third:
+                with pytest.raises(EngineTrouble, match=r"10\.9\.9\.9"):
+                    await third.get("/version")
+
+
+async def test_a_resolver_that_hangs_holds_nobody_up_for_long_and_one_thread(monkeypatch):
+    released, threads = threading.Event(), []
+
+    def hang(*_, **__):
+        threads.append(threading.current_thread())
+        released.wait(20)
+        raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    monkeypatch.setattr("sandboxes.gateway.engines.guard.RESOLVE_S", 0.1)
+    async with upstream(f"http://{NAME}:8000") as one:
+        async with asyncio.timeout(5):
+            told = await asyncio.gather(*(one.get("/version") for _ in range(4)), return_exceptions=True)
+        released.set()
+    assert {type(error) for error in told} == {EngineTrouble}
+    assert "does not resolve within" in str(told[0])
+    assert len(threads) == 1
 
 
 def test_connections_of_one_engine_go_nowhere_else():
