@@ -1,21 +1,33 @@
-"""Improve: the loop. Collect, label, train, release; the next round samples from the new weights."""
+"""Improve: the loop. Collect, label, train, release; the next groups sample from the new weights."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from prefect import flow
+from prefect.artifacts import acreate_table_artifact
 from pydantic import BaseModel, Field
 
-from flows.collect import collect
 from flows.evaluate import Evaluated, evaluate
-from flows.label import label
 from flows.release import keep_or_withdraw, release
 from flows.train import train
+from lakehouse import looping
 from lakehouse.radar import LIMIT
 from lakehouse.selection.select import NothingTrainable
+from sandboxes.agents import Sampling
+from tasks.improve import Drawn, PlayedGroup, Waves, alone, drawable, play_groups, recall_loop, settle_groups, standing
 from tasks.label import current_rubrics
-from tasks.progress import Clock
+from tasks.loop.admission import Partial, Terms, check
+from tasks.loop.loop import Loop, Turn
+from tasks.loop.parts import Settled, Standing, State
+from tasks.progress import Progress
+from tasks.release import register
+from tasks.rollout import PROBLEMS, Draw, load_problems, own_run_id
+from tasks.stage import Play, Stage, set_up
+from tasks.unseen import unseen
 
 REMEDIES = {
     "zero_variance_group": "every sample of a problem ended alike: take more problems or samples, or another max_difficulty",
@@ -25,16 +37,24 @@ REMEDIES = {
 
 
 class Round(BaseModel):
-    """One turn of the loop. Where no group was trainable there is no version: what was promoted stays."""
+    """One step of the loop. Where no group was trainable there is no version: what was promoted stays."""
 
-    number: int
-    run_id: str
+    number: int  # from 1 on
+    groups: int = 0  # consumed, dropped ones included
     version: int | None = None
     training_set_id: str | None = None
     rows: int = 0
     left_out: dict[str, int] = {}  # where nothing was trained: episodes by why
     evaluation: Evaluated | None = None
-    seconds: dict[str, float]  # by stage
+    seconds: dict[str, float] = {}  # by what they were spent on; `collect` is waiting for a batch
+
+
+class Improved(BaseModel):
+    """What a loop did, in this process and in earlier ones."""
+
+    loop_id: str
+    run_ids: list[str]
+    rounds: list[Round]
 
 
 class NothingImproved(RuntimeError):
@@ -56,6 +76,8 @@ def counted(reasons: Mapping[str, int]) -> str:
 
 @flow(name="improve", log_prints=True)
 async def improve(
+    mode: Literal["sync", "async"] = "sync",
+    staleness: Annotated[int, Field(ge=0)] | None = None,
     rounds: Annotated[int, Field(ge=1)] = 2,
     problems: dict[str, int] | None = None,
     samples: Annotated[int, Field(ge=2)] = 8,
@@ -63,98 +85,227 @@ async def improve(
     temperature: Annotated[float, Field(gt=0)] = 1.0,
     max_tokens: Annotated[int, Field(ge=1)] = 96,
     max_turns: Annotated[int, Field(ge=1)] = 6,
+    backend: Literal["auto", "docker", "bubblewrap"] = "auto",
+    concurrency: Annotated[int, Field(ge=1)] = 24,
+    max_in_flight: Annotated[int, Field(ge=1)] | None = None,
+    deadline_s: Annotated[float, Field(gt=0)] = 300,
+    group_deadline_s: Annotated[float, Field(gt=0)] = 900,
+    starved_s: Annotated[float, Field(gt=0)] = 1800,
+    partial: Partial = "keep",
+    fill: bool = False,
+    evaluate_every: Annotated[int, Field(ge=1)] = 1,
     evaluate_problems: dict[str, int] | None = None,
     evaluate_samples: Annotated[int, Field(ge=1)] = 1,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
     lora: Annotated[int, Field(ge=1)] | None = None,
     max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
     seed: int = 0,
-) -> list[Round]:
+    loop_id: str | None = None,
+) -> Improved:
     """Rounds of GRPO from the promoted version: collect, label, train, release, evaluate.
 
-    A round in which no group is trainable is passed over; where that is so in every round, the run fails and says why.
+    In mode async episodes are played while the trainer trains, and weights are swapped under them; how old what is trained
+    on may be is bounded. A round in which no group is trainable is passed over; where that is so in every round, the run fails
+    and says why. All of a loop is in the lake: with its id it goes on where it was stopped or killed.
 
     Args:
-        rounds: Turns of the loop.
-        problems: Problems per round and kind. Default: 16 search, 4 swe.
+        mode: sync takes turns: what is trained on was sampled by the version that is trained. async does not wait.
+        staleness: Versions that the oldest token of an episode may be behind the version that is trained. Default: 1 for
+            async; sync is 0.
+        rounds: Training steps of the loop, those done earlier included.
+        problems: Problems per round and kind: the groups of a batch. Default: 16 search, 4 swe.
         samples: Episodes per problem: a group's baseline needs at least two.
         max_difficulty: Curriculum: only problems up to this difficulty, 0 to 1.
         temperature: Sampling temperature; at 0 every episode of a group would be the same.
         max_tokens: Tokens per model call.
         max_turns: Model calls per episode.
-        evaluate_problems: Held-out problems after each round. Default: 64 search, 24 swe; {} for none.
+        backend: Where code runs. auto: Docker if an engine answers, else bubblewrap.
+        concurrency: Episodes at a time.
+        max_in_flight: Groups at a time, begun and not yet judged. Default: as many as staleness admits.
+        deadline_s: Seconds an episode may take.
+        group_deadline_s: Seconds a group may take from the start of its first episode; what is not done then is cut off.
+        starved_s: Seconds without a group that can be trained on after which the loop gives up and says why.
+        partial: Groups of which not every sample has a reward. keep: trained on where two have. drop: replaced.
+        fill: Replace groups whose samples all ended alike, so that every round has a full batch to train on.
+        evaluate_every: Rounds from one evaluation to the next; the last round is always evaluated.
+        evaluate_problems: Held-out problems of an evaluation. Default: 64 search, 24 swe; {} for none.
         evaluate_samples: Episodes per held-out problem.
         learning_rate: Default: the recipe's.
         lora: Train adapters of this rank and merge them. Default: all weights.
         max_hack_rate: A version beyond this share of episodes with a reward hack is not promoted, or taken back, and the
             run ends.
         seed: Draws the problems; each round draws anew.
+        loop_id: Name a loop that was stopped to go on with it. Default: derived from the flow run, so that a retry goes on.
     """
-    wanted = problems or {"search": 16, "swe": 4}
-    rubrics = current_rubrics(wanted)
-    done: list[Round] = []
-    for number in range(1, rounds + 1):
-        clock = Clock()
-        with clock("collect"):
-            collected = await collect(
-                problems=wanted,
-                samples=samples,
-                seed=seed + number,
-                max_difficulty=max_difficulty,
-                temperature=temperature,
-                max_tokens=max_tokens,
-                max_turns=max_turns,
-            )
-        with clock("label"):
-            label(rubrics=rubrics, run_ids=[collected.run_id])
-        try:
-            with clock("train"):
-                trained = await train(
-                    objective="grpo",
-                    run_ids=[collected.run_id],
-                    rubrics=rubrics,
-                    learning_rate=learning_rate,
-                    lora=lora,
-                    seed=seed + number,
-                )
-        except NothingTrainable as nothing:
-            print(f"round {number} of {rounds} is passed over, no group can be trained on: {counted(nothing.reasons)}")
-            skipped = Round(number=number, run_id=collected.run_id, left_out=nothing.reasons, seconds=clock.seconds)
-            done.append(skipped)
-            continue
-        with clock("release"):
-            version = await release(
-                trained.folder,
-                stage="grpo",
-                parent=trained.parent,
-                training_set_id=trained.training_set_id,
-                mlflow_run_id=trained.mlflow_run_id,
+    wanted = problems or PROBLEMS
+    name = loop_id or own_run_id().replace("run-", "loop-")
+    terms = Terms(
+        batch=sum(wanted.values()),
+        steps=rounds,
+        samples=samples,
+        staleness=_staleness(mode, staleness),
+        max_in_flight=max_in_flight,
+        partial=partial,
+        fill=fill,
+        deadline_s=deadline_s,
+        group_deadline_s=group_deadline_s,
+        starved_s=starved_s,
+    )
+    check(terms)
+    draw = Draw(name, wanted, "train", samples, "policy", "train", seed, max_difficulty)
+    sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
+    examination = {
+        "problems": evaluate_problems,
+        "samples": evaluate_samples,
+        "max_difficulty": max_difficulty,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "max_turns": max_turns,
+    }
+    with alone():
+        await load_problems(list(wanted))
+        check(terms, await asyncio.to_thread(drawable, draw))
+        print(f"loop {name}: if this is interrupted, the same parameters with this loop id continue it")
+        progress = await Progress.begin("collecting train", rounds * terms.batch * samples)
+        kinds = {kind.partition("/")[0] for kind in wanted}
+        async with set_up(Play(sampling, backend, concurrency, deadline_s), name, progress, kinds) as stage:
+            parts = _Parts(
+                terms,
+                Waves(name, draw),
+                stage,
+                training={"learning_rate": learning_rate, "lora": lora, "seed": seed},
+                examination=examination if evaluate_problems != {} else None,
+                evaluate_every=evaluate_every,
                 max_hack_rate=max_hack_rate,
             )
-        evaluation = None
-        if evaluate_problems != {}:
-            with clock("evaluate"):
-                evaluation = await evaluate(
-                    stage=f"round-{number}",
-                    problems=evaluate_problems,
-                    samples=evaluate_samples,
-                    max_difficulty=max_difficulty,
-                    temperature=temperature,
-                    max_tokens=max_tokens,
-                    max_turns=max_turns,
-                )
-            keep_or_withdraw(version, trained.parent, max_hack_rate=max_hack_rate)
-        done.append(
-            Round(
-                number=number,
-                run_id=collected.run_id,
-                version=version,
-                training_set_id=trained.training_set_id,
-                rows=trained.rows,
-                evaluation=evaluation,
-                seconds=clock.seconds,
-            )
-        )
-    if all(turn.version is None for turn in done):
+            turns = await Loop(terms, parts, print).run()
+    done = parts.rounds(turns)
+    await acreate_table_artifact(
+        key="loop", table=[one.model_dump(exclude={"evaluation"}) for one in done], description=f"Loop {name}, by round"
+    )
+    if all(one.version is None for one in done):
         raise NothingImproved(done)
-    return done
+    return Improved(loop_id=name, run_ids=await asyncio.to_thread(looping.runs, None, name), rounds=done)
+
+
+def _staleness(mode: Literal["sync", "async"], asked: int | None) -> int:
+    if mode == "sync" and asked:
+        raise ValueError(f"mode sync is a staleness of 0, and {asked} was asked for: take --mode async")
+    return asked if asked is not None else {"sync": 0, "async": 1}[mode]
+
+
+@dataclass
+class _Parts:
+    """The parts of the loop over the real lake, engine and trainer."""
+
+    terms: Terms
+    waves: Waves
+    stage: Stage
+    training: Mapping[str, Any]  # options of `train`
+    examination: Mapping[str, Any] | None  # options of `evaluate`
+    evaluate_every: int
+    max_hack_rate: float
+    _rounds: dict[int, Round] = field(default_factory=dict)
+    _known: dict[int, looping.StepRow] = field(default_factory=dict)  # steps of earlier processes
+    _version: int = 0  # that the next step starts from
+    _shards: int = 0
+
+    @property
+    def rubrics(self) -> dict[str, str]:
+        """The current rubric of each kind that is played."""
+        kinds = {name.partition("/")[0] for name in self.waves.draw.problems}
+        return {kind: current_rubrics([kind])[0] for kind in sorted(kinds)}
+
+    def rounds(self, turns: Sequence[Turn]) -> list[Round]:
+        """Every step of the loop, with the seconds of those of this process."""
+        for turn in turns:
+            self._rounds[turn.number].seconds = turn.seconds
+        return [self._rounds[number] for number in sorted(self._rounds)]
+
+    async def recall(self) -> State:
+        await asyncio.to_thread(self.waves.recall)
+        state = await asyncio.to_thread(recall_loop, self.waves.loop_id, self.rubrics)
+        rows = await asyncio.to_thread(
+            looping.steps, None, self.waves.loop_id, model_name=self.stage.settings.model_name
+        )
+        self._known = {row.number: row for row in rows}
+        self._rounds = {
+            row.number: Round(
+                number=row.number + 1,
+                groups=len(row.group_ids),
+                version=row.version,
+                training_set_id=row.training_set_id,
+                rows=row.rows,
+            )
+            for row in rows
+        }
+        if state.settled:
+            print(f"going on: {len(state.settled)} groups have settled and {len(state.steps)} steps were taken before")
+        return state
+
+    async def standing(self) -> Standing:
+        found = await asyncio.to_thread(standing)
+        self._version = found.version
+        return found
+
+    async def begin(self, count: int, without: Collection[str]) -> Sequence[Drawn]:
+        return await asyncio.to_thread(self.waves.begin, count, without)
+
+    async def play(self, groups: Sequence[Drawn], ended: Callable[[PlayedGroup], None]) -> None:
+        self._shards += 1
+        shard = play_groups.with_options(task_run_name=f"shard-{self._shards}")
+        await shard(unseen(self.stage), unseen(groups), self.terms.group_deadline_s, unseen(ended))
+
+    async def settle(self, played: Sequence[PlayedGroup]) -> Sequence[Settled]:
+        return await asyncio.to_thread(settle_groups, self.waves.loop_id, unseen(played), self.rubrics)
+
+    async def train(self, number: int, groups: Collection[str]) -> int | None:
+        made = self._rounds.setdefault(number, Round(number=number + 1, groups=len(groups)))
+        known = self._known.get(number)
+        try:
+            trained = await train(
+                objective="grpo",
+                group_ids=sorted(groups),
+                rubrics=list(self.rubrics.values()),
+                filter="grpo+whole" if self.terms.partial == "drop" else "grpo",
+                parent=known.policy_version if known else self._version,
+                max_staleness=self.terms.staleness,
+                training_set_id=known.training_set_id if known else None,
+                loop_id=self.waves.loop_id,
+                loop_step=number,
+                **self.training,
+            )
+        except NothingTrainable as nothing:
+            print(f"round {made.number} is passed over, no group can be trained on: {counted(nothing.reasons)}")
+            made.left_out = nothing.reasons
+            return None
+        made.training_set_id, made.rows = trained.training_set_id, trained.rows
+        made.version = await asyncio.to_thread(
+            register,
+            trained.folder,
+            stage="grpo",
+            parent=trained.parent,
+            training_set_id=trained.training_set_id,
+            mlflow_run_id=trained.mlflow_run_id,
+        )
+        return made.version
+
+    async def serve(self, number: int, version: int) -> None:
+        made = await asyncio.to_thread(looping.made, None, self.stage.settings.model_name, version)
+        await release(
+            Path(made.weights_path),
+            stage=made.stage,
+            parent=made.parent_version,
+            training_set_id=made.training_set_id,
+            mlflow_run_id=made.mlflow_run_id,
+            max_hack_rate=self.max_hack_rate,
+        )
+
+    async def examine(self, number: int, version: int) -> None:
+        due = (number + 1) % self.evaluate_every == 0 or number + 1 == self.terms.steps
+        if not due or self.examination is None:
+            return
+        made = self._rounds[number]
+        made.evaluation = await evaluate(stage=f"round-{made.number}", **self.examination)
+        parent = (await asyncio.to_thread(looping.made, None, self.stage.settings.model_name, version)).parent_version
+        await asyncio.to_thread(keep_or_withdraw, version, parent, max_hack_rate=self.max_hack_rate)

@@ -4,7 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -77,6 +77,7 @@ async def run_episode(
     agent: Agent | None = None,
     door: Path | None = None,
     until: float | None = None,
+    grading: asyncio.Semaphore | None = None,
 ) -> Result:
     """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
 
@@ -84,8 +85,11 @@ async def run_episode(
     session, fetching the calls and grading have deadlines of their own; grading happens if, and only if, the status is
     trainable. `agent`: None is the one that the dispatch names. `door`: the gateway's socket for programs in boxes. `until`:
     the moment of the monotonic clock by which its group must be done, whatever this episode waits for; fetching comes after.
+    `grading`: places for gradings in boxes.
     """
-    attempt = Attempt(dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees, agent, door, until)
+    attempt = Attempt(
+        dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees, agent, door, until, grading
+    )
     try:
         await attempt.guard(attempt.begin(), *attempt.within(STARTING_S + CLOSING_S, "the start"))
         if attempt.session is not None:
@@ -113,6 +117,7 @@ class Attempt:
     agent: Agent | None = None
     door: Path | None = None
     until: float | None = None
+    grading: asyncio.Semaphore | None = None
     attempt_id: str = field(default_factory=lambda: f"at-{uuid.uuid4().hex[:16]}")
     started_at: datetime = field(default_factory=now)
     start: float = field(default_factory=time.monotonic)
@@ -229,7 +234,8 @@ class Attempt:
         """Measure the outcome; facts are there in full or not at all."""
         assert self.environment is not None  # a trainable attempt has acted
         self.phase = ("grading", Status.ENV_ERROR)
-        self.facts = await self.environment.grade()
+        async with self.grading if self.grading and kind_of(self.problem.kind).boxed else nullcontext():
+            self.facts = await self.environment.grade()
 
     async def close(self) -> None:
         """Free the box and the session, also when the episode is being cancelled. Leases end what this cannot."""

@@ -32,11 +32,11 @@ class NoPlace(RuntimeError):
 
 @asynccontextmanager
 async def places(name: str, wanted: int, *, deadline_s: float = DEADLINE_S) -> AsyncIterator[int]:
-    """Hold as many places of a limit as are free, one at least and `wanted` at most; how many.
+    """Hold as many places of a limit as are free, one at least and `wanted` at most; how many. 0 where none is wanted.
 
     Outside of a flow run there is nobody to share with. NoPlace after the deadline.
     """
-    if not flow_run.id:
+    if not wanted or not flow_run.id:
         yield wanted
         return
     held = AsyncExitStack()

@@ -138,7 +138,8 @@ async def roll_out(
     shard: Sequence[Dispatch], problems: Mapping[str, Problem], play: Play, progress: Progress
 ) -> list[Result]:
     """Play a shard of episodes, `play.concurrency` at a time. What an episode meets becomes its status, not an exception."""
-    async with set_up(play, shard[0].run_id, progress) as stage, asyncio.TaskGroup() as group:
+    kinds = {problems[intent.problem_id].kind for intent in shard}
+    async with set_up(play, shard[0].run_id, progress, kinds) as stage, asyncio.TaskGroup() as group:
         running = [group.create_task(stage.perform(intent, problems[intent.problem_id])) for intent in shard]
     return [episode.result() for episode in running]
 

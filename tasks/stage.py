@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from lakehouse.records import Dispatch, Problem, digest
@@ -15,10 +15,13 @@ from sandboxes.backends.pool import Pool, Starting
 from sandboxes.backends.trees import TreeStore
 from sandboxes.episode import Result, Trees, run_episode
 from sandboxes.gateway.client import GatewayClient
+from sandboxes.problems.kinds import kind_of
+from tasks.limits import places
 from tasks.progress import Progress
 from tasks.serving.engine import Engine
 from tasks.serving.errors import EngineError
 from tasks.stack.gateway import gateway_client
+from tasks.stack.limits import BOXES, ENGINE, GRADING, cores
 from tasks.stack.settings import Settings
 
 
@@ -70,11 +73,14 @@ class Stage:
     trees: Trees | None
     progress: Progress
     places: asyncio.Semaphore
+    boxed: asyncio.Semaphore  # for episodes in boxes
+    grading: asyncio.Semaphore
     version: int  # that was served when it was looked at last
 
     async def perform(self, intent: Dispatch, problem: Problem, term: Term | None = None) -> Result:
         """Play an episode as soon as there is a place. What it meets becomes its status, not an exception."""
-        async with self.places:
+        boxed = self.boxed if kind_of(problem.kind).boxed else nullcontext()
+        async with boxed, self.places:
             with suppress(EngineError):  # the episode will meet it too, and say so
                 self.version = await asyncio.to_thread(self.engine.served_version)
             result = await run_episode(
@@ -90,19 +96,30 @@ class Stage:
                 agent=self.agent,
                 door=self.settings.door,
                 until=term.begin() if term else None,
+                grading=self.grading,
             )
         await self.progress.advance()
         return result
 
 
 @asynccontextmanager
-async def set_up(play: Play, run_id: str, progress: Progress) -> AsyncIterator[Stage]:
-    """A stage, for as long as the block runs. Boxes that it keeps warm are labelled with the run."""
+async def set_up(play: Play, run_id: str, progress: Progress, kinds: Collection[str]) -> AsyncIterator[Stage]:
+    """A stage for problems of these kinds, for as long as the block runs. Boxes that it keeps warm are labelled with the run.
+
+    Episodes, boxes and gradings at a time are at most what is free of the limits that all runs share: `tasks.limits`.
+    """
     settings = Settings()
+    in_boxes = play.concurrency if any(kind_of(kind).boxed for kind in kinds) else 0
     backend = await asyncio.to_thread(backends.choose, play.backend)
     with suppress(BackendUnavailable):  # episodes without a box need no image, and those with one say what is missing
         await asyncio.to_thread(backend.prepare)
-    async with gateway_client() as gateway, _warm(backend, play.warm_boxes, run_id) as boxes:
+    async with (
+        places(ENGINE, play.concurrency) as playing,
+        places(BOXES, min(in_boxes, playing)) as boxed,
+        places(GRADING, min(boxed, cores())) as grading,
+        gateway_client() as gateway,
+        _warm(backend, play.warm_boxes, run_id) as boxes,
+    ):
         with Engine(settings.engine) as engine:
             yield Stage(
                 play,
@@ -113,7 +130,9 @@ async def set_up(play: Play, run_id: str, progress: Progress) -> AsyncIterator[S
                 agent=None if play.agent == "policy" else find(play.agent),
                 trees=Trees(TreeStore()) if play.keep_trees else None,
                 progress=progress,
-                places=asyncio.Semaphore(play.concurrency),
+                places=asyncio.Semaphore(playing),
+                boxed=asyncio.Semaphore(boxed),
+                grading=asyncio.Semaphore(grading),
                 version=await asyncio.to_thread(engine.served_version),
             )
 

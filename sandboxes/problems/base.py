@@ -86,6 +86,7 @@ class Kind(Protocol):
     """A kind of problem. Each package of a kind ships one as `KIND`."""
 
     name: str
+    boxed: bool  # whether its episodes are played, and graded, in boxes
 
     async def open(self, problem: Problem, backend: Backend) -> Environment:
         """The environment of one episode."""

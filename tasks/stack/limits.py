@@ -9,13 +9,18 @@ from tasks.stack.api import send
 
 ENGINE = "lakeloop-engine"  # episodes that are played: they share the engines behind the gateway
 BOXES = "lakeloop-boxes"  # of these, the ones that have a box
-GRADING = "lakeloop-grading"  # gradings: more than there are cores make each other slow
+GRADING = "lakeloop-grading"  # gradings in boxes, over all machines: each does as many at a time as it has cores
 DEPLOYING = "lakeloop-deploying"  # flows that swap weights
 
 
 def sizes() -> dict[str, int]:
     """The limits with the sizes that they are created with."""
-    return {ENGINE: 256, BOXES: 64, GRADING: len(os.sched_getaffinity(0)), DEPLOYING: 1}
+    return {ENGINE: 256, BOXES: 64, GRADING: max(64, 4 * cores()), DEPLOYING: 1}
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def create(api_url: str) -> None:

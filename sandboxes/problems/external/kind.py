@@ -11,6 +11,7 @@ class ExternalKind:
     """`base.Kind`, as far as there is one."""
 
     name = "external"
+    boxed = False
 
     async def open(self, problem: Problem, backend: Backend) -> Environment:
         """Always an EnvironmentFailure: the environment is in the application."""

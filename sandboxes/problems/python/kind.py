@@ -12,6 +12,7 @@ class PythonKind:
     """`base.Kind` over problems whose answer is a number."""
 
     name = "python"
+    boxed = True
 
     async def open(self, problem: Problem, backend: Backend) -> Environment:
         """The environment of one episode; a box is started when code is run first."""

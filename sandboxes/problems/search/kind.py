@@ -29,6 +29,7 @@ class SearchKind:
     """`base.Kind`. Passages are those of the shipped corpus unless another is given."""
 
     name = "search"
+    boxed = False
 
     def __init__(self, passages: corpus.Corpus | None = None) -> None:
         self._passages = passages

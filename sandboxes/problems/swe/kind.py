@@ -16,6 +16,7 @@ class SweKind:
     """`base.Kind` over releases of real packages."""
 
     name = "swe"
+    boxed = True
 
     async def open(self, problem: Problem, backend: Backend) -> Environment:
         """The environment of one episode; no box yet. The first problem of a release fetches its source."""

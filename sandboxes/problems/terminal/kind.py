@@ -13,6 +13,7 @@ class TerminalKind:
     """`base.Kind` over imported task folders."""
 
     name = "terminal"
+    boxed = True
 
     async def open(self, problem: Problem, backend: Backend) -> Environment:
         """The environment of one episode, its box set up."""
