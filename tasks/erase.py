@@ -20,6 +20,7 @@ from sandboxes.backends.trees import TreeStore
 from sandboxes.external import episode_of
 from sandboxes.gateway.sessions.erasing import erase_sessions
 from tasks.acting import actor
+from tasks.registry import moves
 from tasks.registry.versions import Registry
 from tasks.retrying import infrastructure
 from tasks.stack.settings import Settings
@@ -72,6 +73,14 @@ def demote(erasure_id: str) -> list[str]:
         for alias in registry.demote(version.name, version.number, version.instead, why=erasure_id):
             to = f"moves to version {version.instead}" if version.instead is not None else "ends: no version is clean"
             told.append(f"{alias} of {version.name} version {version.number} {to}")
+            moves.note(
+                version.name,
+                alias,
+                version.number,
+                version.instead,
+                who=actor(),
+                why=f"tainted by erasure {erasure_id}",
+            )
     print("\n".join([f"tainted: {', '.join(plan.tainted)}", *told]))
     return told
 

@@ -1,9 +1,10 @@
 """Release: the Prefect tasks that register a version, deploy it with a proof and move the alias."""
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from prefect import task
@@ -11,7 +12,6 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.export import training_set
-from lakehouse.governance import audit
 from lakehouse.governance.erase import refuse_tainted
 from lakehouse.home import home
 from lakehouse.lineage.terms import terms
@@ -20,6 +20,7 @@ from lakehouse.records import Deployment, ModelVersion, now
 from lakehouse.write import Writer
 from tasks.acting import actor
 from tasks.events import tell
+from tasks.registry import moves
 from tasks.registry.versions import CHAMPION, Lineage, Registry, RegistryError
 from tasks.retrying import infrastructure
 from tasks.serving.deploy import deploy
@@ -210,21 +211,22 @@ def _write_down(url: str, version: int, proof: str, *, accepted: bool, reason: s
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
-def promote(version: int) -> None:
-    """Move the alias `champion` to a version. Tainted where it was trained on what has been erased."""
-    settings = Settings()
-    refuse_tainted(None, settings.model_name, version)
-    Registry(settings.mlflow_url).promote(settings.model_name, version)
-    audit.note(None, "promote", f"{settings.model_name}@{version}", actor=actor())
-    tell("alias.moved", f"alias.{settings.model_name}.{CHAMPION}", {"version": version, "who": actor()}, alias=CHAMPION)
+def promote(
+    version: int,
+    alias: str = CHAMPION,
+    *,
+    why: str = "released",
+    evidence: Mapping[str, Any] | None = None,
+) -> None:
+    """Move an alias to a version; who, why and on what evidence goes to the audit.
 
-
-@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
-def compare_promoted() -> tuple[int | None, int]:
-    """The version the alias `champion` points at, and the version the engine serves."""
+    Tainted where the version was trained on what has been erased, RegistryError where its weights are gone.
+    """
     settings = Settings()
-    with Engine(settings.engine) as engine:
-        return Registry(settings.mlflow_url).promoted(settings.model_name, CHAMPION), engine.served_version()
+    name = settings.model_name
+    refuse_tainted(None, name, version)
+    moves.move(Registry(settings.mlflow_url), name, alias, version, who=actor(), why=why, evidence=evidence)
+    tell("alias.moved", f"alias.{name}.{alias}", {"version": version, "who": actor()}, alias=alias)
 
 
 def commit() -> str | None:

@@ -34,6 +34,25 @@ class Gate:
         answer = self._ask("GET", "")
         return [str(one["url"]) for one in answer.json()["engines"]] if answer else []
 
+    def labels(self) -> dict[str, str | None]:
+        """The label of the weights that each engine serves, as the gateway last saw it."""
+        answer = self._ask("GET", "")
+        return {str(one["url"]): one["weight_version"] for one in answer.json()["engines"]} if answer else {}
+
+    def split(self) -> dict[str, Any] | None:
+        """How new sessions are parted between two versions: champion, challenger, share; None where they are not."""
+        answer = self._ask("GET", "")
+        found: dict[str, Any] | None = answer.json()["split"] if answer else None
+        return found
+
+    def part(self, champion: int, challenger: int, share: float, for_s: float) -> None:
+        """A share of the new sessions for the challenger, the rest and all from before for the champion."""
+        self._ask("POST", "/split", {"champion": champion, "challenger": challenger, "share": share, "for_s": for_s})
+
+    def unsplit(self) -> None:
+        """New sessions go to any engine again."""
+        self._ask("POST", "/unsplit")
+
     @contextmanager
     def held(self, engine_url: str, for_s: float) -> Iterator[None]:
         """While the block runs no call begins on that engine, for at most `for_s` seconds: we may die."""

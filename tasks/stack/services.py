@@ -194,6 +194,7 @@ def _watcher(settings: Settings) -> Service:
     def start() -> Launch:
         command = _python("tasks.registry.watch", "--mlflow", settings.mlflow_url, "--engine", settings.engine)
         command += ["--prefect", settings.prefect_url, "--model", settings.model_name]
+        command += ["--gateway", settings.gateway_url, "--operator-key", str(settings.operator_key)]
         return Launch(command, settings.environment())
 
     return Service(

@@ -15,17 +15,26 @@ class World:
 
     def __init__(self):
         self.promoted = None
+        self.challenger = None
+        self.refused = False
         self.served = "1"
         self.runs = []
+        self.alive = []  # names of flows with a run at work
+        self.split = None
         self.started = 0
 
-    def answer(self, path):
+    def answer(self, path, body):
         if path.startswith("/api/2.0/mlflow/registered-models/alias"):
-            return None if self.promoted is None else {"model_version": {"version": str(self.promoted)}}
+            version = self.challenger if path.endswith("challenger") else self.promoted
+            tags = [{"key": "refused", "value": "its files are gone"}] if self.refused else []
+            return None if version is None else {"model_version": {"version": str(version), "tags": tags}}
         if path == "/weight_info":
             return {"weight_version": self.served}
+        if path == "/engines":
+            return {"engines": [], "split": self.split}
         if path == "/api/flow_runs/filter":
-            return self.runs
+            asked = set(body["flows"]["name"]["any_"])
+            return self.runs if "reconcile" in asked else [run(hours=9) for name in self.alive if name in asked]
         if path == "/api/deployments/name/reconcile/reconcile":
             return {"id": "d1"}
         assert path == "/api/deployments/d1/create_flow_run"
@@ -34,13 +43,15 @@ class World:
 
 
 @pytest.fixture
-def world():
+def world(tmp_path):
     world = World()
+    key = tmp_path / "operator"
+    key.write_text("secret")
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.rfile.read(int(self.headers.get("content-length", 0)))
-            answer = world.answer(self.path)
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            answer = world.answer(self.path, json.loads(body or b"{}"))
             self.send_response(404 if answer is None else 200)
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
@@ -54,7 +65,7 @@ def world():
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     world.url = f"http://127.0.0.1:{server.server_port}"
-    world.watch = Watch(world.url, world.url, f"{world.url}/api", "tiny")
+    world.watch = Watch(world.url, world.url, f"{world.url}/api", "tiny", world.url, key)
     yield world
     server.shutdown()
     thread.join()
@@ -97,6 +108,34 @@ def test_a_run_that_has_been_running_for_ever_was_killed_and_is_not_waited_for(w
 def test_a_run_scheduled_for_later_is_not_waited_for(world):
     world.promoted, world.runs = 2, [{"start_time": None, "expected_start_time": run(hours=-1)["start_time"]}]
     assert world.watch.step() == "run-1"
+
+
+@pytest.mark.parametrize("flow", ["improve", "canary"])
+def test_the_challenger_may_be_served_while_a_loop_or_a_canary_is_at_work_and_not_afterwards(world, flow):
+    world.promoted, world.challenger, world.served, world.alive = 2, 3, "3", [flow]
+    assert world.watch.step() is None
+    world.served = "1"  # neither of them
+    assert world.watch.step() == "run-1"
+    world.served, world.alive = "3", []
+    assert world.watch.step() == "run-2"
+
+
+def test_a_version_that_was_refused_is_not_tried_again_while_a_good_one_serves(world):
+    world.promoted, world.refused = 2, True
+    assert [world.watch.step() for _ in range(3)] == [None] * 3
+    world.served = "0"  # the engine was started again: somebody has to do something
+    assert world.watch.step() == "run-1"
+    world.promoted, world.refused, world.served = 3, False, "1"  # the alias moves on
+    assert world.watch.step() == "run-2"
+
+
+def test_a_split_that_a_dead_canary_left_is_ended(world):
+    world.promoted, world.split, world.alive = 1, {"share": 0.1}, ["canary"]
+    assert world.watch.step() is None
+    world.alive = []
+    assert world.watch.step() == "run-1"
+    world.watch.operator_key.unlink()  # no gateway was ever started
+    assert world.watch.step() is None
 
 
 def test_the_watcher_is_small():

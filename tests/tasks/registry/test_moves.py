@@ -1,0 +1,71 @@
+"""Moves of aliases, ours and others', in the audit; versions that are refused."""
+
+import json
+
+import pytest
+
+from lakehouse.governance import audit
+from tasks.registry import moves
+from tasks.registry.versions import CHAMPION, Lineage, RegistryError
+
+
+@pytest.fixture
+def name(registry, weights, tmp_path, request):
+    """A model with three versions."""
+    name = request.node.name[:80]
+    for number in (1, 2, 3):
+        registry.register(name, weights(tmp_path / f"v{number}", float(number)), lineage=Lineage(stage="base"))
+    return name
+
+
+def entries():
+    """Who moved which alias from where to where and why, the oldest first."""
+    found = reversed(audit.entries(action=moves.MOVED).to_dicts())
+    return [
+        (one["actor"], one["object"], *(json.loads(one["detail"])[key] for key in ("from", "to", "why")))
+        for one in found
+    ]
+
+
+def test_a_move_is_audited_with_who_why_and_the_evidence(registry, name):
+    moves.move(registry, name, CHAMPION, 1, who="alice", why="first", evidence={"gate_id": "g1"})
+    moves.move(registry, name, CHAMPION, 2, who="bob", why="better")
+    moves.move(registry, name, moves.CHALLENGER, 3, who="bob", why="canary")
+    moves.move(registry, name, moves.CHALLENGER, None, who="bob", why="rolled back")
+    assert entries() == [
+        ("alice", f"{name}@champion", None, 1, "first"),
+        ("bob", f"{name}@champion", 1, 2, "better"),
+        ("bob", f"{name}@challenger", None, 3, "canary"),
+        ("bob", f"{name}@challenger", 3, None, "rolled back"),
+    ]
+    [first] = audit.entries(actor="alice").to_dicts()
+    assert json.loads(first["detail"])["evidence"] == {"gate_id": "g1"}
+    assert (registry.promoted(name), registry.promoted(name, moves.CHALLENGER)) == (2, None)
+
+
+def test_a_move_in_the_ui_is_found_at_the_next_look_and_said_to_be_somebodys(registry, name):
+    moves.move(registry, name, CHAMPION, 1, who="alice", why="first")
+    registry.client.set_registered_model_alias(name, CHAMPION, "3")
+    assert moves.note_others(registry, name) == [f"champion of {name}: 1 -> 3"]
+    assert moves.note_others(registry, name) == []
+    registry.client.delete_registered_model_alias(name, CHAMPION)
+    moves.move(registry, name, CHAMPION, 2, who="bob", why="better")  # what happened before it is not lost
+    assert [(who, before, after) for who, _, before, after, _ in entries()] == [
+        ("alice", None, 1), ("mlflow-ui", 1, 3), ("mlflow-ui", 3, None), ("bob", None, 2),
+    ]  # fmt: skip
+    assert "does not tell by whom" in entries()[1][4]
+
+
+def test_a_version_that_may_not_be_served_is_not_promoted_and_nothing_is_audited(registry, name, tmp_path):
+    (tmp_path / "v2" / "model.safetensors").unlink()
+    with pytest.raises(RegistryError, match="are gone"):
+        moves.move(registry, name, CHAMPION, 2, who="alice", why="try")
+    assert entries() == []
+
+
+def test_a_refusal_is_a_tag_that_people_see_until_the_version_is_served(registry, name):
+    moves.forgive(registry, name, 2)  # nothing was refused
+    moves.refuse(registry, name, 2, "its files are gone", who="alice")
+    assert registry.client.get_model_version(name, "2").tags[moves.REFUSED] == "its files are gone"
+    moves.forgive(registry, name, 2)
+    assert moves.REFUSED not in registry.client.get_model_version(name, "2").tags
