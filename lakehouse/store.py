@@ -1,5 +1,6 @@
 """Where a table lies, whether it is ours, which version it has, and who may write it now."""
 
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -104,8 +105,30 @@ def versions(lake: str) -> dict[str, int]:
 
     Read parents first, while landing writes children first: every episode in these versions has its children there.
     """
-    found = {name: opened(lake, name) for name in TABLES}
-    return {name: table.version() for name, table in found.items() if table is not None}
+    found = {name: _version(lake, name) for name in TABLES}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def _version(lake: str, table: str) -> int | None:
+    if is_folder(lake):
+        return newest(Path(uri(lake, table), "_delta_log"))
+    delta = opened(lake, table)
+    return None if delta is None else delta.version()
+
+
+def newest(log: Path, known: int | None = None) -> int | None:
+    """The newest version in a log's folder; None where there is none. `known`: one that is there.
+
+    From the last checkpoint on, one after the other: the log of a long life is a large folder, and takes long to list.
+    """
+    if known is None:
+        try:
+            known = int(json.loads((log / "_last_checkpoint").read_bytes())["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            known = -1
+    while (log / f"{known + 1:020}.json").exists():
+        known += 1
+    return None if known < 0 else known
 
 
 def schema_version(delta: DeltaTable) -> int:

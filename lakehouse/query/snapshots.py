@@ -5,11 +5,11 @@ extension that is attached with `pin_snapshot` does so once.
 """
 
 import contextlib
-import json
 from pathlib import Path
 
 import duckdb
 
+from lakehouse import store
 from lakehouse.objects import is_folder
 
 
@@ -34,17 +34,16 @@ class Snapshot:
 
     def refresh(self) -> None:
         """Go on to the newest version, if there is a later one."""
-        if self._log is None or not self._commit((-1 if self._version is None else self._version) + 1).exists():
-            return
-        self.close()
-        self._attach()
+        if self._log is not None and store.newest(self._log, self._version) != self._version:
+            self.close()
+            self._attach()
 
     def close(self) -> None:
         self._connection.execute(f"detach database if exists {self._catalog}")
 
     def _attach(self) -> None:
         if self._log is not None:
-            self._version = self._newest()
+            self._version = store.newest(self._log)
         options = "" if self._version is None else f", version {self._version}, pin_snapshot"
         where = self._uri.replace("'", "''")
         try:
@@ -53,19 +52,3 @@ class Snapshot:
             with contextlib.suppress(duckdb.Error):
                 self.close()
             raise
-
-    def _newest(self) -> int | None:
-        """The newest version, from the last checkpoint on: the log of a long life is a large folder, and is not listed."""
-        assert self._log is not None
-        try:
-            newest = int(json.loads((self._log / "_last_checkpoint").read_bytes())["version"])
-        except (OSError, ValueError, KeyError):
-            newest = -1
-        newest = max(newest, -1 if self._version is None else self._version)
-        while self._commit(newest + 1).exists():
-            newest += 1
-        return newest if newest >= 0 else None
-
-    def _commit(self, version: int) -> Path:
-        assert self._log is not None
-        return self._log / f"{version:020}.json"
