@@ -3,9 +3,9 @@
 The formulas are in `losses/`, a file for each.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lakehouse.selection.estimators import Estimator
 
@@ -233,6 +233,15 @@ class Kl(Options):
         default="k3", description="k1 is taken from the advantage; k2 and k3 are added to the loss."
     )
     coefficient: float = Field(gt=0, description="Weight of the penalty, per nat.")
+    unbiased: bool = Field(
+        default=False, description="k3 times pi / pi_proximal: its gradient is then the divergence's."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.unbiased and self.estimator != "k3":
+            raise ValueError(f"kl unbiased with {self.estimator}: it is k3's gradient that is biased, take k3")
+        return self
 
 
 def default_correction(settings: dict[str, Any]) -> Truncate | None:

@@ -40,6 +40,8 @@ def compute(inputs: LossInputs, entropy: Tensor, config: TrainConfig) -> Loss:
     total, metrics = loss.total, dict(loss.metrics)
     if config.kl:
         distance = kl.divergence(inputs.logprobs, inputs.against_reference(), config.kl.estimator)
+        if config.kl.unbiased:
+            distance = (inputs.logprobs - inputs.proximal).exp() * distance
         metrics["kl_to_reference"] = distance.detach().sum()
         if config.kl.estimator != "k1":
             total = total + config.kl.coefficient * (inputs.per_token() * distance).sum()

@@ -91,10 +91,9 @@ def _forward(self: Any, *args: Any, asked: tuple[Tensor, Tensor, float] | None =
 
 
 def _of_logits(logits: Tensor, positions: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    logits = logits.float() / temperature
-    whole = torch.logsumexp(logits, -1)
-    entropy = whole - ((logits - whole[:, None]).exp() * logits).sum(-1)
-    return logits[positions, targets] - whole[positions], entropy[positions]
+    log = torch.log_softmax(logits.float() / temperature, -1)
+    entropy = -(log.exp() * log).sum(-1)
+    return log[positions, targets], entropy[positions]
 
 
 class _Scores(torch.autograd.Function):
@@ -119,21 +118,22 @@ class _Scores(torch.autograd.Function):
         size = max(1, PIECE_BYTES // (4 * len(weight)))
         pieces = [slice(start, start + size) for start in range(0, len(hidden), size)]
         keep = len(hidden) * len(weight) * 4 <= KEPT_BYTES and any(ctx.needs_input_grad)
-        ctx.logits = {}
+        ctx.logs = {}
         whole, entropy = (hidden.new_empty(len(hidden), dtype=torch.float32) for _ in range(2))
         chosen = torch.empty_like(targets, dtype=torch.float32)
         for piece in pieces:
             logits = _logits(hidden[piece], weight, bias, temperature)
             whole[piece] = torch.logsumexp(logits, -1)
-            entropy[piece] = whole[piece] - torch.linalg.vecdot((logits - whole[piece, None]).exp_(), logits)
+            log = logits.sub_(whole[piece, None])
+            entropy[piece] = -torch.linalg.vecdot(log.exp(), log)
             inside = _inside(positions, piece)
-            chosen[inside] = logits[positions[inside] - piece.start, targets[inside]]
+            chosen[inside] = log[positions[inside] - piece.start, targets[inside]]
             if keep:
-                ctx.logits[piece.start] = logits
+                ctx.logs[piece.start] = log
         ctx.save_for_backward(hidden, weight, bias, positions, targets, whole, entropy)
         ctx.pieces, ctx.temperature = pieces, temperature
         ctx.set_materialize_grads(False)
-        return chosen - whole[positions], entropy[positions]
+        return chosen, entropy[positions]
 
     @staticmethod
     def backward(ctx: Any, for_logprobs: Tensor | None, for_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -148,10 +148,9 @@ class _Scores(torch.autograd.Function):
         for_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         for_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
         for piece in ctx.pieces:
-            logits = ctx.logits.pop(piece.start, None)
-            if logits is None:
-                logits = _logits(hidden[piece], weight, bias, ctx.temperature)
-            log = logits.sub_(whole[piece, None])
+            log = ctx.logs.pop(piece.start, None)
+            if log is None:
+                log = _logits(hidden[piece], weight, bias, ctx.temperature).sub_(whole[piece, None])
             slope = at_logprob[piece, None]
             if at_entropy is not None:
                 slope = slope + at_entropy[piece, None] * (log + entropy[piece, None])

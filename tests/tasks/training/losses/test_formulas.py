@@ -268,6 +268,22 @@ def test_a_kl_term_is_added_to_the_loss(estimator: str) -> None:
     assert loss.metrics["kl_to_reference"].item() == pytest.approx(distance.sum(), rel=1e-9)
 
 
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_k3_as_a_loss_moves_to_the_reference_by_the_divergence_its_gradient_is_of(unbiased: bool) -> None:
+    """In expectation: every token of a vocabulary once, weighed by its probability."""
+    scores, other = torch.randn(2, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    policy, reference = scores.requires_grad_().log_softmax(0), other.log_softmax(0)
+    at = policy.detach()
+    numbers, zeros = torch.arange(7), torch.zeros(7, dtype=torch.float64)
+    built = LossInputs(policy, at, at, zeros, numbers, weights=at.exp(), importance=at.exp(), reference=reference)
+    run = config(OBJECTIVES["dapo"](), kl={"coefficient": 1.0, "unbiased": unbiased}, reference="ref")
+    found = compute(built, zeros, run)
+    forward, reverse = ((one.exp() * (one - two)).sum() for one, two in ((reference, policy), (policy, reference)))
+    assert found.total.item() == pytest.approx(reverse.item(), rel=1e-12)
+    expected = torch.autograd.grad(reverse if unbiased else forward, scores, retain_graph=True)[0]
+    torch.testing.assert_close(torch.autograd.grad(found.total, scores)[0], expected, rtol=1e-9, atol=1e-12)
+
+
 def test_k1_pays_a_token_for_what_the_reference_gives_it_and_never_an_unlikely_one() -> None:
     given, options = made(), OBJECTIVES["dapo"]()
     built, normaliser = inputs(given, options)
