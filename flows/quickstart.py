@@ -112,14 +112,14 @@ async def quickstart(
         learning_rate=learning_rate,
         seed=seed,
     )
-    for turn in done:
+    for turn in done.rounds:
         clock.add(turn.seconds)
         if turn.evaluation:
             evaluations.append(turn.evaluation)
     return Outcome(
-        versions=[base, warm, *(turn.version for turn in done if turn.version is not None)],
-        run_ids=[shown.run_id, *(e.run_id for e in evaluations), *(turn.run_id for turn in done)],
+        versions=[base, warm, *(turn.version for turn in done.rounds if turn.version is not None)],
+        run_ids=[shown.run_id, *(e.run_id for e in evaluations), *done.run_ids],
         evaluations=evaluations,
-        rounds=done,
+        rounds=done.rounds,
         seconds=clock.seconds,
     )

@@ -64,7 +64,7 @@ def fetch_sources() -> None:
     prepare(load("swe"))
 
 
-STAGES = ("warm_start", "collect", "label", "train", "release", "evaluate")
+STAGES = ("warm_start", "collect", "train", "release", "evaluate")
 
 
 def report(outcome: "Outcome", seconds: dict[str, float]) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from flows.improve import NothingImproved, Round
 
 def test_rounds_in_which_nothing_was_trained_end_in_their_reasons_and_what_to_do():
     rounds = [
-        Round(number=1, run_id="a", left_out={"zero_variance_group": 6, "not_trainable": 2}, seconds={}),
-        Round(number=2, run_id="b", left_out={"zero_variance_group": 8}, seconds={}),
+        Round(number=1, left_out={"zero_variance_group": 6, "not_trainable": 2}),
+        Round(number=2, left_out={"zero_variance_group": 8}),
     ]
     said = str(NothingImproved(rounds))
     assert "14 zero_variance_group, 2 not_trainable" in said
@@ -16,10 +16,8 @@ def test_rounds_in_which_nothing_was_trained_end_in_their_reasons_and_what_to_do
 
 
 def test_a_reason_without_a_remedy_of_its_own_leads_to_the_documentation():
-    assert "docs/operations.md" in str(
-        NothingImproved([Round(number=1, run_id="a", left_out={"stale": 2}, seconds={})])
-    )
+    assert "docs/operations.md" in str(NothingImproved([Round(number=1, left_out={"stale": 2})]))
 
 
 def test_rounds_without_any_episode_say_so():
-    assert "no episode landed" in str(NothingImproved([Round(number=1, run_id="a", seconds={})]))
+    assert "no episode landed" in str(NothingImproved([Round(number=1)]))

@@ -19,9 +19,9 @@ def outcome():
 
     made = {"training_set_id": "ts", "rows": 4, "seconds": {}}
     rounds = [
-        Round(number=1, run_id="run-1", version=3, evaluation=evaluated("round-1"), **made),
-        Round(number=2, run_id="run-2", left_out={"zero_variance_group": 8}, seconds={}),
-        Round(number=3, run_id="run-3", version=4, evaluation=evaluated("round-3"), **made),
+        Round(number=1, version=3, evaluation=evaluated("round-1"), **made),
+        Round(number=2, left_out={"zero_variance_group": 8}, seconds={}),
+        Round(number=3, version=4, evaluation=evaluated("round-3"), **made),
     ]
     evaluations = [evaluated("base"), evaluated("warm-start"), *(one.evaluation for one in rounds if one.evaluation)]
     runs = ["run-0", "run-1", "run-2", "run-3"]
