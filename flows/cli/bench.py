@@ -1,6 +1,7 @@
 """`lakeloop bench`: the benchmarks of the repository."""
 
 import json
+import keyword
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,7 @@ def bench(
         for one, purpose in known.items():
             console.print(f"{one:<12} {purpose}", highlight=False)
         return
-    command = [sys.executable, "-m", f"benchmarks.{name}", *(["--quick"] if quick else [])]
+    command = [sys.executable, "-m", f"benchmarks.{_module(name)}", *(["--quick"] if quick else [])]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode != 0:
         raise BenchmarkError(f"benchmark {name} ended with exit status {ended.returncode}; its last lines say why")
@@ -59,8 +60,13 @@ def benchmarks() -> dict[str, str]:
     for path in sorted((ROOT / "benchmarks").glob("*.py")):
         text = path.read_text()
         if "\ndef main() -> None:" in text:
-            found[path.stem] = text.removeprefix('"""').partition("\n")[0].rstrip('"')
+            found[path.stem.rstrip("_")] = text.removeprefix('"""').partition("\n")[0].rstrip('"')
     return found
+
+
+def _module(name: str) -> str:
+    """A name that Python keeps for itself is that of a module with an underscore behind it."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def flat(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
