@@ -28,6 +28,7 @@ from tasks.release import register
 from tasks.rollout import PROBLEMS, Draw, load_problems, own_run_id
 from tasks.stage import Play, Stage, set_up
 from tasks.unseen import unseen
+from tasks.waits import waits_shown
 
 REMEDIES = {
     "zero_variance_group": "every sample of a problem ended alike: take more problems or samples, or another max_difficulty",
@@ -178,7 +179,8 @@ async def improve(
                 evaluate_every=evaluate_every,
                 max_hack_rate=max_hack_rate,
             )
-            turns = await Loop(terms, parts, print).run()
+            async with waits_shown(name):
+                turns = await Loop(terms, parts, print).run()
     done = parts.rounds(turns)
     await acreate_table_artifact(
         key="loop", table=[one.model_dump(exclude={"evaluation"}) for one in done], description=f"Loop {name}, by round"

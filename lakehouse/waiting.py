@@ -1,12 +1,19 @@
-"""What waits to be trained on: groups that were sampled lately, judged, differ in outcome, and that no training set has seen."""
+"""What waits: groups for somebody to train on them, and loops for what they need next."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel
 
 from lakehouse.query import connect
+from lakehouse.query.named import run_named
 
 ENOUGH = 16  # groups that are worth a step
 
 
 def waiting(lake: str | None, model_name: str, *, max_staleness: int = 1) -> dict[str, int]:
-    """Groups by run id, the oldest run first. Runs of loops are left out: a loop trains on its own.
+    """Groups that were sampled lately, judged, and differ in outcome, by run id, the oldest first, of runs that no training
+    set has seen. Runs of loops are left out: a loop trains on its own.
 
     A run counts as seen once a training set was selected over it, whatever that left out. Lately: at most `max_staleness`
     versions before the one that was deployed last.
@@ -42,4 +49,29 @@ def waiting(lake: str | None, model_name: str, *, max_staleness: int = 1) -> dic
             """,
             {"model_name": model_name, "max_staleness": max_staleness},
         ).fetchall()
-    return {run: groups for run, groups in rows}
+    return dict(rows)
+
+
+class Loop(BaseModel):
+    """A loop as the lake has it, whether its process lives or not. Groups are counted."""
+
+    loop_id: str
+    step: int  # that was begun last, from 1 on; 0: none
+    waits_for: Literal["episodes", "training", "deployment", "promotion"]
+    since: datetime
+    training_set_id: str | None  # of that step
+    version: int | None
+    begun: int
+    in_flight: int  # or broken off
+    settled: int
+    consumed: int  # by a step
+    waiting: int  # for one
+    failed: int
+    last_ended_at: datetime | None  # an episode
+
+
+def loops(lake: str | None, *, shown: int = 3) -> list[Loop]:
+    """The newest loops and what each waits for: the named query `loop_waits`."""
+    with connect(lake) as connection:
+        rows = run_named(connection, "loop_waits")
+    return [Loop(**row) for row in rows.head(shown).to_dicts()]

@@ -63,8 +63,10 @@ def place(name: str, *, deadline_s: float = DEADLINE_S) -> Iterator[None]:
     )
     try:
         lease.__enter__()
-    except TimeoutError as error:
-        raise NoPlace(_waited(name, deadline_s)) from error
+    except TimeoutError:
+        raise NoPlace(_waited(name, deadline_s)) from None
+    except ConcurrencySlotAcquisitionError as error:
+        raise NoPlace(f"{error}. `lakeloop up` creates the limits that are missing") from error
     try:
         yield
     finally:

@@ -9,7 +9,9 @@ from contextvars import ContextVar
 from uuid import UUID
 
 import httpx
-from prefect.artifacts import acreate_progress_artifact, aupdate_progress_artifact
+from prefect.artifacts import acreate_markdown_artifact, acreate_progress_artifact, aupdate_progress_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.exceptions import PrefectException
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,30 @@ class Progress:
         to = listener.get()
         if to is not None:
             to(self.what, self.done, self.total)
+
+
+class Page:
+    """A page of Markdown in Prefect that is written anew as things change. Create it with `begin`, inside a flow or a task."""
+
+    def __init__(self, artifact: UUID, markdown: str) -> None:
+        self._artifact, self._shown = artifact, markdown
+
+    @classmethod
+    async def begin(cls, key: str, markdown: str, description: str) -> "Page":
+        artifact = await acreate_markdown_artifact(key=key, markdown=markdown, description=description)
+        assert isinstance(artifact, UUID)
+        return cls(artifact, markdown)
+
+    async def show(self, markdown: str) -> None:
+        """Show this instead. A server that is away shows it later, or never: the work goes on."""
+        if markdown == self._shown:
+            return
+        try:
+            async with get_client() as prefect:
+                await prefect.update_artifact(self._artifact, ArtifactUpdate(data=markdown))
+            self._shown = markdown
+        except (httpx.HTTPError, PrefectException) as error:
+            log.warning("a page in Prefect could not be written: %s", error)
 
 
 class Clock:

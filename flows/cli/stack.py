@@ -10,6 +10,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from tasks.stack import State
+    from tasks.stack.now import Now
 
 console = Console()
 
@@ -41,9 +42,28 @@ def down() -> None:
     console.print(f"ended: {', '.join(ended)}" if ended else "nothing of this home folder was running")
 
 
-def status(as_json: Json = False) -> None:
-    """Say how each service is. Exit status 1 unless all are up."""
-    states = show(as_json=as_json)
+def status(
+    as_json: Json = False,
+    services_only: Annotated[
+        bool, typer.Option("--services", help="Only the services, not what the loop waits for.")
+    ] = False,
+) -> None:
+    """Say how each service is, and what the loop waits for: its step, since when, versions, and who holds what is shared.
+
+    Exit status 1 unless all services are up. The JSON is a list of services with --services, else an object.
+    """
+    from tasks.stack import Settings, stack
+
+    states = stack.status(Settings())
+    found = None if services_only else _now()
+    if as_json:
+        services = [asdict(state) for state in states]
+        told = services if found is None else {"services": services, **found.model_dump(mode="json")}
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        _show_services(states)
+        if found is not None:
+            _show_now(found)
     if any(state.condition not in ("running", "adopted") for state in states):
         raise typer.Exit(1)
 
@@ -64,14 +84,14 @@ def bring_up(model: str | None = None) -> float:
     return time.monotonic() - started
 
 
-def show(*, as_json: bool = False) -> "list[State]":
-    """Print how the services are, as a table or JSON; the states."""
+def show() -> None:
+    """Print how the services are."""
     from tasks.stack import Settings, stack
 
-    states = stack.status(Settings())
-    if as_json:
-        typer.echo(json.dumps([asdict(state) for state in states], indent=2))
-        return states
+    _show_services(stack.status(Settings()))
+
+
+def _show_services(states: "list[State]") -> None:
     table = Table("service", "condition", "url", "pid", "detail")
     for state in states:
         colour = {"running": "green", "adopted": "green", "starting": "yellow"}.get(state.condition, "red")
@@ -83,4 +103,38 @@ def show(*, as_json: bool = False) -> "list[State]":
             state.detail,
         )
     console.print(table)
-    return states
+
+
+def _now() -> "Now":
+    from tasks.stack import Settings
+    from tasks.stack.now import now
+
+    return now(Settings())
+
+
+def _show_now(found: "Now") -> None:
+    champion, challenger = (str(one or "none") for one in (found.champion, found.challenger))
+    console.print(f"served {found.served or 'unknown'}, champion {champion}, challenger {challenger}", highlight=False)
+    for run in found.runs:
+        since = f" since {run.since:%Y-%m-%d %H:%M:%S}" if run.since else ""
+        console.print(f"run {run.name} is {run.state.lower()}{since}", highlight=False)
+    for loop in found.loops:
+        console.print(
+            f"loop {loop.loop_id}: step {loop.step}, waits for {loop.waits_for} since {loop.since:%Y-%m-%d %H:%M:%S}; groups: "
+            f"{loop.in_flight} in flight or broken off, {loop.settled} settled, of these {loop.consumed} consumed, "
+            f"{loop.waiting} waiting, {loop.failed} failed",
+            highlight=False,
+        )
+    if found.loops and not found.runs:
+        console.print("no loop is at work: `lakeloop improve --loop-id ID` goes on with one", highlight=False)
+    groups = sum(found.waiting.values())
+    if groups:
+        console.print(
+            f"{groups} groups of {len(found.waiting)} runs wait to be trained on; `lakeloop learn` begins at {found.enough}",
+            highlight=False,
+        )
+    if found.places:
+        told = ", ".join(f"{one.name} {one.taken} of {one.of}" for one in found.places)
+        console.print(f"places taken: {told}", highlight=False)
+    for one in found.unknown:
+        console.print(f"not known: {one}", highlight=False, markup=False)

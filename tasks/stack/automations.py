@@ -27,7 +27,7 @@ def create(api_url: str, notify: str | None) -> None:
 
     NoSuchBlock where Prefect has no such block, HTTPError where it refuses.
     """
-    wanted = [_zombies(), _stuck()]
+    wanted = [zombies(), _stuck()]
     if notify:
         wanted.append(_failures(notify, _block(api_url, notify)))
     known = {one["name"] for one in every(api_url, "automations")}
@@ -36,13 +36,13 @@ def create(api_url: str, notify: str | None) -> None:
             send("POST", f"{api_url}/automations/", automation)
 
 
-def _zombies() -> dict[str, Any]:
+def zombies(silent_s: int = SILENT_S) -> dict[str, Any]:
     """Flow runs tell every half minute that they live; nothing else tells that one was killed together with its worker."""
     return {
         "name": ZOMBIES,
-        "description": f"A flow run of which nothing was heard for {SILENT_S} s is crashed.",
-        "trigger": _absent(["prefect.flow-run.heartbeat"], ["prefect.flow-run.*"], SILENT_S),
-        "actions": [_crash(f"its process is gone: nothing was heard of it for {SILENT_S} s")],
+        "description": f"A flow run of which nothing was heard for {silent_s} s is crashed.",
+        "trigger": _absent(["prefect.flow-run.heartbeat"], ["prefect.flow-run.*"], silent_s),
+        "actions": [_crash(f"its process is gone: nothing was heard of it for {silent_s} s")],
     }
 
 

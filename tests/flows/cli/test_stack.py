@@ -8,10 +8,16 @@ import pytest
 def test_status_names_every_service_and_ends_with_1_when_one_is_down(lakeloop):
     ended = lakeloop("status", "--json")
     assert ended.status == 1
-    assert {state["name"]: state["condition"] for state in json.loads(ended.out)} == dict.fromkeys(
+    told = json.loads(ended.out)
+    assert {state["name"]: state["condition"] for state in told["services"]} == dict.fromkeys(
         ("engine", "prefect", "mlflow", "gateway", "worker", "watcher"), "down"
     )
-    assert lakeloop("status").status == 1
+    assert [one.partition(":")[0] for one in told["unknown"]] == ["served", "aliases", "prefect"]
+    assert (told["served"], told["champion"], told["loops"], told["places"]) == (None, None, [], [])
+    shown = lakeloop("status")
+    assert shown.status == 1
+    assert "served unknown, champion none" in shown.said
+    assert json.loads(lakeloop("status", "--services", "--json").out) == told["services"]
 
 
 def test_down_without_a_stack_is_no_error(lakeloop):

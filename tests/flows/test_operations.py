@@ -1,0 +1,200 @@
+"""What Prefect does by itself on the real stack: runs by events, zombies, limits with leases, switches that stay on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from tasks.stack import automations, limits
+from tasks.stack import deployments as registering
+from tasks.stack.settings import ROOT
+
+pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(300)]
+
+HOLD = """
+import asyncio, sys
+from prefect import flow
+from tasks.limits import place, places
+from tasks.stack.limits import BOXES, DEPLOYING, GRADING
+
+@flow
+async def hold():
+    async with places(BOXES, 1000) as boxes, places(GRADING, 3) as grading:
+        print(boxes, grading, flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+@flow
+def deploy():
+    with place(DEPLOYING):
+        print("deploying", flush=True)
+        sys.stdin.readline()
+
+{"hold": lambda: asyncio.run(hold()), "deploy": deploy}[sys.argv[1]]()
+"""
+
+
+def until(holds, what, deadline_s=60):
+    deadline = time.monotonic() + deadline_s
+    while not (found := holds()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.3)
+    return found
+
+
+@pytest.fixture
+def holder(stack):
+    """Starts a flow run that holds places; its first line says how many. Killed at the end."""
+    started = []
+
+    def start(what):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, what],
+            cwd=ROOT, env=os.environ | {"PREFECT_LOGGING_LEVEL": "ERROR"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process, process.stdout.readline().split()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def taken(deployments):
+    return lambda name: deployments.ask("GET", f"v2/concurrency_limits/{name}")["active_slots"]
+
+
+def expire(stack):
+    """A minute passes for the leases: they are files of the server's."""
+    folder = stack.home.root / "prefect" / "concurrency_leases"
+    past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
+    for file in folder.glob("*.json"):
+        told = json.loads(file.read_text())
+        changed = dict.fromkeys(told, past) if file.name == "expirations.json" else told | {"expiration": past}
+        file.write_text(json.dumps(changed))
+
+
+def test_a_holder_takes_what_is_free_and_gives_it_back_at_its_end(holder, taken):
+    process, (boxes, grading) = holder("hold")
+    assert (int(boxes), int(grading)) == (limits.sizes()[limits.BOXES], 3)
+    assert taken(limits.BOXES) == int(boxes)
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.wait(60) == 0
+    assert (taken(limits.BOXES), taken(limits.GRADING)) == (0, 0)
+
+
+def test_the_places_of_a_killed_holder_come_back(stack, holder, taken):
+    process, _ = holder("deploy")
+    assert taken(limits.DEPLOYING) == 1
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert taken(limits.DEPLOYING) == 1  # until the lease is over: nobody was there to give it back
+    expire(stack)
+    until(lambda: taken(limits.DEPLOYING) == 0, "the place did not come back", 30)
+    again, said = holder("deploy")
+    assert said == ["deploying"]
+    assert again.poll() is None
+
+
+def test_a_limit_that_the_operator_changed_stays_as_it_is(stack, deployments):
+    path = f"v2/concurrency_limits/{limits.GRADING}"
+    before = deployments.ask("GET", path)["limit"]
+    deployments.http.patch(path, json={"limit": 5}).raise_for_status()
+    limits.create(stack.prefect_url)
+    assert deployments.ask("GET", path)["limit"] == 5
+    deployments.http.patch(path, json={"limit": before}).raise_for_status()
+
+
+def told(deployments, event, resource, payload=None, **labels):
+    """Tell the server of an event."""
+    about = {"prefect.resource.id": resource, **{name.replace("_", "."): value for name, value in labels.items()}}
+    one = {"event": event, "resource": about, "payload": payload or {}, "id": os.urandom(16).hex()}
+    deployments.http.post("events", json=[one | {"occurred": datetime.now(UTC).isoformat()}]).raise_for_status()
+
+
+def test_a_run_whose_process_died_is_ended(deployments):
+    """What a killed worker leaves: a run that is running, whose heartbeats have stopped. Here ten seconds are enough."""
+    installed = {one["name"] for one in deployments.every_automation() if one["enabled"]}
+    assert {automations.ZOMBIES, automations.STUCK} <= installed
+    sooner = automations.zombies(10) | {"name": "sooner"}
+    sooner = deployments.ask("POST", "automations/", sooner)
+    flow = deployments.ask("POST", "flows/", {"name": "zombie"})
+    running = {"flow_id": flow["id"], "state": {"type": "RUNNING", "name": "Running"}}
+    dead, alive = (deployments.ask("POST", "flow_runs/", running)["id"] for _ in range(2))
+    try:
+        time.sleep(2)  # the server hears of a new automation a moment later
+        told(deployments, "prefect.flow-run.heartbeat", f"prefect.flow-run.{dead}")
+        deadline = time.monotonic() + 90
+        while (state := deployments.ask("GET", f"flow_runs/{dead}")["state"])["type"] == "RUNNING":
+            told(deployments, "prefect.flow-run.heartbeat", f"prefect.flow-run.{alive}")
+            assert time.monotonic() < deadline, "nobody ended it"
+            time.sleep(2)
+        assert (state["type"], state["message"]) == (
+            "CRASHED",
+            "its process is gone: nothing was heard of it for 10 s",
+        )
+        assert deployments.ask("GET", f"flow_runs/{alive}")["state"]["type"] == "RUNNING"
+    finally:
+        deployments.http.delete(f"automations/{sooner['id']}").raise_for_status()
+        deployments.ask("POST", f"flow_runs/{alive}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+
+
+def test_what_has_landed_is_labelled_once_its_trigger_is_on_and_an_upgrade_leaves_it_on(stack, deployments):
+    name = "lakeloop: label what has landed"
+
+    def trigger():
+        return next(one for one in deployments.every_automation() if one["name"] == name)
+
+    assert not trigger()["enabled"]
+    deployments.http.patch(f"automations/{trigger()['id']}", json={"enabled": True}).raise_for_status()
+    registering.keep_switches(stack.prefect_url)
+    # what registering anew does
+    deployments.http.patch(f"automations/{trigger()['id']}", json={"enabled": False}).raise_for_status()
+    registering.restore_switches(stack.prefect_url)
+    assert trigger()["enabled"]
+
+    def land(run, within):
+        about = {"lakeloop_within": within}
+        told(deployments, "lakeloop.run.landed", f"lakeloop.run.{run}", {"run_id": run}, **about)
+
+    try:
+        time.sleep(2)  # the server hears of a changed automation a moment later
+        land("part-of-a-loop", "flow")
+        land("by-itself", "none")
+        asked = {"run_ids": ["by-itself"]}
+        (run,) = until(
+            lambda: [one for one in deployments.runs("label") if one["parameters"] == asked], "no label run was started"
+        )
+        deployments.complete(run["id"])
+        others = [one["parameters"] for one in deployments.runs("label")]
+        assert {"run_ids": ["part-of-a-loop"]} not in others
+    finally:
+        deployments.http.patch(f"automations/{trigger()['id']}", json={"enabled": False}).raise_for_status()
+
+
+def test_failures_are_told_to_the_block_that_is_named(stack, deployments):
+    with pytest.raises(automations.NoSuchBlock, match="LAKELOOP_NOTIFY is 'slack-webhook/nobody'"):
+        automations.create(stack.prefect_url, "slack-webhook/nobody")
+    kind = httpx.get(f"{stack.prefect_url}/block_types/slug/custom-webhook", timeout=30).json()
+    schema = deployments.ask(
+        "POST", "block_schemas/filter", {"block_schemas": {"block_type_id": {"any_": [kind["id"]]}}}
+    )[0]
+    block = {"name": "team", "block_type_id": kind["id"], "block_schema_id": schema["id"]}
+    block["data"] = {"name": "team", "url": "http://127.0.0.1:9/"}
+    made = deployments.ask("POST", "block_documents/", block)
+    for _ in range(2):
+        automations.create(stack.prefect_url, "custom-webhook/team")
+    (told,) = [
+        one for one in deployments.every_automation() if one["name"] == f"{automations.FAILURES} (custom-webhook/team)"
+    ]
+    assert told["actions"][0]["block_document_id"] == made["id"]
+    deployments.http.delete(f"automations/{told['id']}").raise_for_status()
