@@ -32,7 +32,7 @@ async def run(settings: Settings, *, quick: bool) -> dict[int, dict[str, Outcome
     """Held-out outcomes by seed and objective."""
     kept = Kept(settings.home.root / ("learn-quick.json" if quick else "learn.json"))
     sizes = QUICK if quick else FULL
-    base = release(models.resolve(settings.model, settings.home), stage="base")
+    base = await release(models.resolve(settings.model, settings.home), stage="base")
     for seed in SEEDS[:1] if quick else SEEDS:
         await one_seed(seed, base, sizes, kept)
     return kept.seeds()
@@ -79,7 +79,7 @@ async def one_seed(seed: int, base: int, sizes: dict[str, Any], kept: Kept) -> N
         )
         label(run_ids=[shown.run_id])
         taught = await train(objective="sft", run_ids=[shown.run_id], parent=base, seed=seed)
-        warm = release(
+        warm = await release(
             taught.folder,
             stage="sft",
             parent=base,
@@ -101,7 +101,7 @@ async def one_seed(seed: int, base: int, sizes: dict[str, Any], kept: Kept) -> N
     for name in OBJECTIVES:
         if kept.get(seed, f"outcomes/{name}") is None:
             trained = await train(objective=name, run_ids=[rollouts], parent=warm, seed=seed)
-            release(
+            await release(
                 trained.folder,
                 stage=name,
                 parent=warm,
