@@ -5,6 +5,7 @@ program in a box as the agent, and an application outside.
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -79,6 +80,18 @@ def test_python_goes_from_collect_to_label_to_the_rows_of_a_training_set(shown, 
     selected = select(None, Selection(**chosen, model_name=stack.model_name))
     assert (selected.rows, selected.ledger.gap) == (2, 0)
     assert selected.ledger.trained > 0
+
+
+def test_the_served_model_judges_what_has_landed_once(shown, ran, stack):
+    """What tiny weights say is anything: that each verdict is one of the three, with its weights named, is the law."""
+    wanted = ["--run-id", "kinds", "--where", "problem_kind = 'python'", "--max-unscored", "1", "--max-tokens", "48"]
+    told = [ran("judge", *wanted, "--attempts", "1", "--max-chars", "1000")["written"] for _ in range(2)]
+    assert told == [2, 0]
+    verdicts = rows("from evidence where name = 'judge'")
+    assert len(verdicts) == len({one["episode_id"] for one in verdicts}) == 2
+    for one in verdicts:
+        assert re.fullmatch(rf"llm {stack.model_name}@\d+ [0-9a-f]{{12}}", one["producer"])
+        assert json.loads(one["value"])["status"] in ("scored", "refused", "malformed")
 
 
 def test_the_tree_is_kept_after_every_step_and_an_episode_begins_from_one_and_is_graded(shown, stack, boxes):
