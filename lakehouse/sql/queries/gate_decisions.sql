@@ -11,10 +11,8 @@ select
     (measurements ->> '$.values.total.success_difference_high')::double as high,
     (measurements ->> '$.values.total.pairs')::bigint as pairs,
     array_to_string(reasons, '; ') as reasons,
-    policy_digest,
     decided_at,
-    decided_by,
-    gate_id
+    decided_by
 from gates
 where candidate = coalesce(getvariable('version')::bigint, candidate)
 order by decided_at desc, gate_id
