@@ -155,9 +155,9 @@ def steps(lake: str | None, loop_id: str, *, model_name: str) -> list[StepRow]:
             ),
 
             moved as (
-                select distinct object
+                select distinct split_part(object, '@', 1) || '@' || (detail ->> '$.to') as object
                 from audit
-                where action = 'promote'
+                where action = 'move alias'
             )
 
             select

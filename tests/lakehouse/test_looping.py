@@ -106,7 +106,7 @@ def test_a_step_is_deployed_once_its_version_is_proven(played, make, lake):
     assert deployed(accepted=True) == (2, True)
     (step,) = looping.steps(lake, "L", model_name="toy")
     assert not step.finished
-    note(lake, "promote", "toy@2", actor="somebody")
+    note(lake, "move alias", "toy@champion", {"from": 1, "to": 2}, actor="somebody")
     (step,) = looping.steps(lake, "L", model_name="toy")
     assert step.finished
     assert looping.lineage(lake, "toy", 2) == {1, 2}

@@ -1,14 +1,24 @@
-"""What waits to be trained on: each run once."""
+"""What waits to be trained on: each run once; what loops wait for."""
+
+from datetime import UTC, datetime
 
 import pytest
 
+from lakehouse.governance import audit
 from lakehouse.label import label
-from lakehouse.records import Deployment
-from lakehouse.selection.select import Selection, select
-from lakehouse.waiting import waiting
+from lakehouse.records import Deployment, group_id
+from lakehouse.selection.select import LoopStep, Selection, select
+from lakehouse.waiting import loops, waiting
 from lakehouse.write import Writer
 
 GRPO = Selection(objective="grpo", rubrics=["search@2"], filter="grpo", policy_version=1, model_name="toy")
+
+
+def deployment(version):
+    return Deployment(
+        deployment_id=f"d{version}", name="toy", version=version, engine_url="e", proof="{}", accepted=True, reason="",
+        deployed_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -43,10 +53,31 @@ def test_loops_evaluations_and_what_is_too_old_do_not_wait(played, lake, make):
     played("exam", purpose="eval:gate", b=[True, False])
     played("old", c=[True, False])
     assert waiting(lake, "toy") == {"old": 1}
-    deployed = Deployment(
-        deployment_id="d", name="toy", version=3, engine_url="e", proof="{}", accepted=True, reason="",
-        deployed_at=make.problem().created_at,
-    )  # fmt: skip
-    Writer(lake).append("deployments", [deployed])
+    Writer(lake).append("deployments", [deployment(3)])
     assert waiting(lake, "toy") == {}
     assert waiting(lake, "toy", max_staleness=2) == {"old": 1}
+
+
+def test_a_loop_says_what_it_waits_for_and_since_when(played, lake, make):
+    Writer(lake).append("model_versions", [make.version(1)])
+    played("loop-1", loop="L", a=[True, False], b=[True, True])
+    Writer(lake).append("dispatches", [make.dispatch("c", 0, run="loop-1", loop_id="L")])
+    (loop,) = loops(lake)
+    assert (loop.loop_id, loop.step, loop.waits_for) == ("L", 0, "episodes")
+    assert (loop.begun, loop.in_flight, loop.settled, loop.consumed, loop.waiting) == (3, 1, 2, 0, 2)
+
+    def seen():
+        (loop,) = loops(lake)
+        return loop.step, loop.waits_for, loop.version, loop.consumed
+
+    names = [group_id("loop-1", name) for name in ("a", "b")]
+    asked = GRPO.model_copy(update={"run_ids": [], "group_ids": names})
+    step = select(lake, asked, LoopStep("L", 0))
+    assert seen() == (1, "training", None, 2)
+    version = make.version(2, 1).model_copy(update={"training_set_id": step.training_set_id})
+    Writer(lake).append("model_versions", [version])
+    assert seen() == (1, "deployment", 2, 2)
+    Writer(lake).append("deployments", [deployment(2)])
+    assert seen() == (1, "promotion", 2, 2)
+    audit.note(lake, "move alias", "toy@challenger", {"from": None, "to": 2})
+    assert seen() == (1, "episodes", 2, 2)

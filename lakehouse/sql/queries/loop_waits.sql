@@ -22,10 +22,10 @@ deployed as (
 ),
 
 moved as (
-    select object, min(noted_at) as at
+    select split_part(object, '@', 1) || '@' || (detail ->> '$.to') as object, min(noted_at) as at
     from audit
-    where action = 'promote'
-    group by object
+    where action = 'move alias'
+    group by all
 ),
 
 open_steps as (
