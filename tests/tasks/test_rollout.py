@@ -4,9 +4,10 @@ from hypothesis import strategies as st
 
 from lakehouse.records import Dispatch, episode_id, group_id, now
 from lakehouse.write import Writer
-from sandboxes.agents import DefinitionError
+from sandboxes.agents import DefinitionError, Sampling
 from sandboxes.problems.library import load
 from tasks.rollout import Draw, cast, dispatch, shards
+from tasks.stage import Play
 
 
 def intents(problems, samples):
@@ -33,6 +34,17 @@ def test_shards_hold_every_episode_once_and_in_order(problems, samples, size):
     made = shards(wanted, size)
     assert [one for shard in made for one in shard] == wanted
     assert all(1 <= len(shard) <= size for shard in made)
+
+
+def test_seeded_noise_is_of_a_problem_and_a_sample_and_the_same_in_every_run():
+    one, other = Play(Sampling(), "auto", 1, 1.0, sampling_seed=3), Play(Sampling(), "auto", 1, 1.0, sampling_seed=4)
+    wanted = intents(3, 4)
+    seeds = [one.sampled(intent).seed for intent in wanted]
+    assert len(set(seeds)) == 12
+    renamed = [intent.model_copy(update={"run_id": "another", "episode_id": "ep-x"}) for intent in wanted]
+    assert [one.sampled(intent).seed for intent in renamed] == seeds
+    assert not set(seeds) & {other.sampled(intent).seed for intent in wanted}
+    assert Play(Sampling(temperature=0.3), "auto", 1, 1.0).sampled(wanted[0]) == Sampling(temperature=0.3)
 
 
 @pytest.mark.parametrize(("agent", "mode"), [("policy", "policy"), ("null", "policy"), ("expert", "demonstration")])

@@ -35,6 +35,16 @@ async def test_the_request_holds_the_key_the_tools_and_the_sampling(endpoint, jo
     assert "demonstration" not in sent
 
 
+async def test_noise_that_is_seeded_is_another_in_every_turn_and_the_engines_own_without_a_seed(endpoint, job):
+    for _ in range(2):
+        endpoint.says(("echo", "{}"))
+        endpoint.says(("stop", "{}"))
+    await SEARCH.run(job)
+    job.sampling = Sampling(seed=40)
+    await SEARCH.run(job)
+    assert [sent.get("seed") for sent in endpoint.requests] == [None, None, 40, 41]
+
+
 async def test_calls_after_the_end_are_not_run(endpoint, job):
     endpoint.says(("stop", "{}"), ("echo", "{}"))
     await SEARCH.run(job)
