@@ -8,6 +8,7 @@
 | lakeloop.version.registered | lakeloop.version.NAME.NUMBER | lakeloop.examined: whether the release has a gate |
 | lakeloop.version.served | lakeloop.version.NAME.NUMBER | |
 | lakeloop.alias.moved | lakeloop.alias.NAME.ALIAS | lakeloop.alias |
+| lakeloop.canary.ended | lakeloop.version.NAME.NUMBER | lakeloop.action |
 | lakeloop.gate.decided | lakeloop.version.NAME.NUMBER | lakeloop.passed |
 
 Each has the label `lakeloop.within`: "none" where the flow run was started by itself, "flow" where it is a part of another,

@@ -21,6 +21,7 @@ FLOWS = {
     "label": "Judge episodes by SQL rubrics.",
     "train": "Select a training set and train on it.",
     "release": "Register weights, deploy them with a proof, promote them.",
+    "canary": "Give a version a share of production, then promote it or roll it back.",
     "reconcile": "Deploy the promoted version if another one is served.",
     "evaluate": "Measure the served version on held-out problems.",
     "improve": "Run rounds of collect, label, train and release.",

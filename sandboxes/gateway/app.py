@@ -80,7 +80,7 @@ class Gateway:
         self.stopping = False
         self.rl = RL(self.engines, self.journal, self.sessions, self.access)
         self.lookups = Lookups(settings.model, self.engines, self.access)
-        self.fleet = Fleet(self.engines, self.access, settings.allow_upstream)
+        self.fleet = Fleet(self.engines, self.journal, self.access, settings.allow_upstream)
         self.calls = Calls(
             self.engines,
             self.journal,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +12,20 @@ import httpx
 from tasks.serving.errors import EngineError
 
 TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """One engine as the gateway sees it."""
+
+    state: str
+    version: str | None  # label of its weights
+    reason: str | None  # why it takes no calls, where it takes none
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether it does now, or will in a moment."""
+        return self.state in ("serving", "draining", "paused")
 
 
 class Gate:
@@ -39,11 +54,24 @@ class Gate:
         answer = self._ask("GET", "")
         return {str(one["url"]): one["weight_version"] for one in answer.json()["engines"]} if answer else {}
 
+    def states(self) -> dict[str, EngineState]:
+        """How each engine is."""
+        answer = self._ask("GET", "")
+        return {
+            str(one["url"]): EngineState(one["state"], one["weight_version"], one["reason"])
+            for one in (answer.json()["engines"] if answer else [])
+        }
+
     def split(self) -> dict[str, Any] | None:
         """How new sessions are parted between two versions: champion, challenger, share; None where they are not."""
         answer = self._ask("GET", "")
         found: dict[str, Any] | None = answer.json()["split"] if answer else None
         return found
+
+    def sessions(self, version: int) -> int:
+        """How many open sessions keep to this version, while sessions are parted."""
+        answer = self._ask("GET", "")
+        return int(answer.json()["sessions"].get(str(version), 0)) if answer else 0
 
     def part(self, champion: int, challenger: int, share: float, for_s: float) -> None:
         """A share of the new sessions for the challenger, the rest and all from before for the champion."""

@@ -51,8 +51,9 @@ def test_a_schedule_is_there_and_paused(deployment):
         "release",
         "erase",
         "gate",
+        "canary",
         "offpolicy",
-    )  # a release needs a folder, an erasure its plan, a gate a version
+    )  # a release needs a folder, an erasure its plan, a gate and a canary a version
     assert len(schedules) == (0 if deployment["name"] in asked_for else 1)
     assert [schedule["active"] for schedule in schedules] == [False] * len(schedules)
 

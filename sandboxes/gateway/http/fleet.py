@@ -15,6 +15,7 @@ from sandboxes.gateway.errors import BadRequest
 from sandboxes.gateway.http.access import Access
 from sandboxes.gateway.http.bodies import parsed
 from sandboxes.gateway.http.endpoints import Endpoint, Handler
+from sandboxes.gateway.sessions.journal import Journal
 from sandboxes.gateway.settings import check_upstream
 
 Body = TypeVar("Body", bound="Which")
@@ -49,8 +50,9 @@ class Parted(BaseModel):
 class Fleet:
     """Handlers over the engines of one gateway. Each answers with the engine as it is then."""
 
-    def __init__(self, engines: Engines, access: Access, allow_upstream: list[str]) -> None:
+    def __init__(self, engines: Engines, journal: Journal, access: Access, allow_upstream: list[str]) -> None:
         self._engines = engines
+        self._journal = journal
         self._access = access
         self._allow_upstream = allow_upstream
 
@@ -88,7 +90,7 @@ class Fleet:
 
     async def engines(self, request: Request) -> Response:
         self._access.operator(request)
-        return self._all()
+        return await self._all()
 
     async def split(self, request: Request) -> Response:
         self._access.operator(request)
@@ -99,12 +101,12 @@ class Fleet:
         await self._engines.split(
             Split(champion=asked.champion, challenger=asked.challenger, share=asked.share, until=until)
         )
-        return self._all()
+        return await self._all()
 
     async def unsplit(self, request: Request) -> Response:
         self._access.operator(request)
         await self._engines.split(None)
-        return self._all()
+        return await self._all()
 
     async def drain(self, request: Request) -> Response:
         url = (await self._asked(request, Which)).url
@@ -143,18 +145,19 @@ class Fleet:
     async def remove(self, request: Request) -> Response:
         url = (await self._asked(request, Which)).url
         self._engines.remove(url)
-        return self._all()
+        return await self._all()
 
     async def _asked(self, request: Request, shape: type[Body]) -> Body:
         self._access.operator(request)
         return await parsed(request, shape)
 
-    def _all(self) -> Response:
+    async def _all(self) -> Response:
         split = self._engines.parted
         return JSONResponse(
             {
                 "engines": [shown(member) for member in self._engines.members],
                 "split": split.model_dump() if split else None,
+                "sessions": await self._journal.open_by_version() if split else {},
             }
         )
 

@@ -154,6 +154,11 @@ class Journal:
         rows = await self._run(lambda db: db.execute(query, (after, limit)).fetchall())
         return [(SessionRow(**dict(zip(names, row[:-1], strict=True))), int(row[-1])) for row in rows]
 
+    async def open_by_version(self) -> dict[int, int]:
+        """How many open sessions keep to each weight version; those that any may answer are not counted."""
+        query = "select version, count(*) from sessions where state = 'open' and version is not null group by version"
+        return dict(await self._run(lambda db: db.execute(query).fetchall()))
+
     async def session(self, session_id: str) -> SessionRow | None:
         found = await self._select(SessionRow, "sessions", "session_id = ?", session_id)
         return found[0] if found else None

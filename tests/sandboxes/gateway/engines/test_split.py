@@ -88,7 +88,11 @@ async def test_whole_sessions_stay_on_their_version(tmp_path):
         assert await it.versions(early) == {4}  # those from before are the champion's
         reports = [await it.client.report(session.session_id) for session in sessions]
         assert [{report["version"]} for report in reports] == due
-        assert (await it.http.get("/engines")).json()["split"]["share"] == 0.5
+        now = (await it.http.get("/engines")).json()
+        fifth = due.count({5})
+        assert (now["split"]["share"], now["sessions"]) == (0.5, {"4": 12 - fifth, "5": fifth})
+        await it.client.end_session(sessions[due.index({5})])
+        assert (await it.http.get("/engines")).json()["sessions"]["5"] == fifth - 1
         assert (await it.order("unsplit"))[1]["split"] is None
 
 
