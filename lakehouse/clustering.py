@@ -64,7 +64,7 @@ def cluster(lake: str, table: str, *, only_small: bool = False) -> int:
     sink = _Sink(store.filesystem(lake, delta), table)
     try:
         with ExitStack() as stack:
-            sources = [_Source(stack.enter_context(sink.files.open_input_file(one.path)), table) for one in merged]
+            sources = [_source(stack, sink.files, one.path, table) for one in merged]
             for rows in _in_order(sources, table):
                 sink.write(rows)
             sink.close()
@@ -111,11 +111,16 @@ def _files(delta: DeltaTable) -> list[File]:
     ]
 
 
+def _source(stack: ExitStack, files: pyarrow.fs.FileSystem, path: str, table: str) -> "_Source":
+    with store.reading(table, path):
+        return _Source(stack.enter_context(files.open_input_file(path)), table, path)
+
+
 class _Source:
     """One file as batches in the order of episodes: a row group each, or the whole where it did not land in order."""
 
-    def __init__(self, file: pa.NativeFile, table: str) -> None:
-        self._table = table
+    def __init__(self, file: pa.NativeFile, table: str, path: str) -> None:
+        self._table, self._path = table, path
         self._held = pq.ParquetFile(file)
         spans = [
             store.span(self._held.metadata.row_group(number), "episode_id")
@@ -157,7 +162,8 @@ class _Source:
             return
         number = self._held.num_row_groups - len(self._unread)
         self._unread.pop(0)
-        rows = self._held.read_row_group(number) if self._ordered else self._held.read()
+        with store.reading(self._table, self._path):
+            rows = self._held.read_row_group(number) if self._ordered else self._held.read()
         columns = [
             rows[field.name].cast(field.type)
             if field.name in rows.column_names

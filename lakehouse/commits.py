@@ -46,7 +46,7 @@ def opened(lake: str, table: str) -> DeltaTable:
         configuration={
             store.VERSION_KEY: str(SCHEMA_VERSION),
             "delta.dataSkippingStatsColumns": ",".join(layout.indexed(table)),
-            "delta.logRetentionDuration": store.LOG_KEPT,
+            **store.LOG_KEPT,
         },
         storage_options=store.options(lake),
         raise_if_key_not_exists=False,

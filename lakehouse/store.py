@@ -26,7 +26,10 @@ from lakehouse.schema import TABLES
 
 Condition = tuple[str, Literal["in", ">="], Any]  # column, operator, value
 LOCK_DEADLINE_S = 300.0  # a compaction of a large table may hold the lock this long
-LOG_KEPT = "interval 36500 days"  # a checkpoint would else end versions that a training set pins
+LOG_KEPT = {  # table properties: a checkpoint would else end versions that a training set pins, and every commit list the log
+    "delta.logRetentionDuration": "interval 36500 days",
+    "delta.enableExpiredLogCleanup": "false",
+}
 VERSION_KEY = "lakeloop.schemaVersion"  # table property: the schema version that wrote it last; none: 1
 
 
@@ -42,9 +45,12 @@ class BrokenTable(LakeError):
     """Files of a table are missing, damaged or half-written."""
 
     def __init__(self, table: str, where: str, cause: Exception) -> None:
+        said = (
+            str(cause).strip().partition("\n   0: ")[0].rstrip(". \n")
+        )  # the Delta library adds where it was in its code
         super().__init__(
-            f"table {table} at {where} cannot be read: {str(cause).strip()[:500]}. Nothing was written. Restore the file that "
-            "this names from a backup, or move the table's folder away to begin it anew"
+            f"table {table} at {where} cannot be read: {said[:500]}. Nothing was written. Restore the file that this names from "
+            "a backup, or move the table's folder away to begin it anew"
         )
 
 
@@ -56,6 +62,13 @@ class ForeignTable(LakeError):
             f"{where} holds a Delta table that is not Lakeloop's {table!r}: {cause}. Move it away, or set LAKELOOP_LAKE to "
             "another place"
         )
+
+
+class NoFolder(LakeError):
+    """A file lies where the lake or one of its tables should be."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} is a file, not a folder: move it away, or set LAKELOOP_LAKE to another place")
 
 
 class NewerLake(LakeError):
@@ -70,8 +83,11 @@ class NewerLake(LakeError):
 
 
 def location(lake: str | None) -> str:
-    """The lake's folder or object-store URL; None is the home folder's."""
-    return (lake or home().lake).rstrip("/")
+    """The lake's folder or object-store URL; None is the home folder's. NoFolder where a file lies there."""
+    where = (lake or home().lake).rstrip("/")
+    if is_folder(where) and Path(where).is_file():
+        raise NoFolder(where)
+    return where
 
 
 def uri(lake: str, table: str) -> str:
@@ -87,7 +103,7 @@ def opened(lake: str, table: str) -> DeltaTable | None:
     BrokenTable where its log cannot be read, ForeignTable where it is another one.
     """
     where = uri(lake, table)
-    if is_folder(lake) and not Path(where, "_delta_log").is_dir():
+    if is_folder(lake) and not is_there(where):
         return None  # answers for a folder without asking the Delta library
     told = options(lake)
     try:
@@ -98,6 +114,15 @@ def opened(lake: str, table: str) -> DeltaTable | None:
     except (DeltaError, OSError, ValueError) as error:
         raise BrokenTable(table, where, error) from error
     return delta
+
+
+def is_there(folder: str) -> bool:
+    """Whether a table has been written to a folder. NoFolder where a file lies there."""
+    if Path(folder, "_delta_log").is_dir():
+        return True
+    if Path(folder).is_file():
+        raise NoFolder(folder)
+    return False
 
 
 def versions(lake: str) -> dict[str, int]:
@@ -150,15 +175,13 @@ def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence
     schema = pa.schema([spec.field(column) for column in needed])
     found = [schema.empty_table()]
     for row in _chosen(pa.table(delta.get_add_actions(flatten=True)), filters).to_pylist():
-        try:
-            with files.open_input_file(unquote(row["path"])) as file:
-                held = pq.ParquetFile(file)
-                groups = _groups(held.metadata, filters)
-                there = [column for column in needed if column in held.schema_arrow.names]
-                rows = held.read_row_groups(groups, columns=there)
-                count = sum(held.metadata.row_group(number).num_rows for number in groups)
-        except (OSError, pa.ArrowException) as error:
-            raise BrokenTable(name, f"{delta.table_uri}/{row['path']}", error) from error
+        where = f"{delta.table_uri.rstrip('/')}/{row['path']}"
+        with reading(name, where), files.open_input_file(unquote(row["path"])) as file:
+            held = pq.ParquetFile(file)
+            groups = _groups(held.metadata, filters)
+            there = [column for column in needed if column in held.schema_arrow.names]
+            rows = held.read_row_groups(groups, columns=there)
+            count = sum(held.metadata.row_group(number).num_rows for number in groups)
         parts = [
             rows[field.name].cast(field.type)
             if field.name in rows.column_names
@@ -170,6 +193,15 @@ def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence
             part = part.filter(_passes(part[column], operator, value))
         found.append(part)
     return pa.concat_tables(found).select(list(columns))
+
+
+@contextmanager
+def reading(table: str, where: str) -> Iterator[None]:
+    """BrokenTable where a data file cannot be read."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise BrokenTable(table, where, error) from error
 
 
 def _chosen(files: pa.Table, filters: Sequence[Condition]) -> pa.Table:

@@ -157,14 +157,19 @@ def audit(
     console.print(table)
 
 
-def checks(as_json: Json = False) -> None:
+def checks(
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read every file to its end, to find those that are damaged.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Run every check of `lakehouse/sql/checks`: no rows means it passes. Exit status 1 where one that matters fails.
 
     `lakeloop query "from checks.NAME"` shows the rows of one.
     """
     from lakehouse.governance.checks import run
 
-    results = run()
+    results = run(whole=whole)
     if as_json:
         typer.echo(json.dumps([{"check": r.name, "rows": r.rows, "level": r.level, "about": r.about} for r in results]))
     else:

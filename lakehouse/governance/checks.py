@@ -36,9 +36,9 @@ class Result:
         return "passes" if not self.rows else f"passes ({self.rows:,} rows to know of)"
 
 
-def run(lake: str | None = None) -> list[Result]:
-    """Every check, also where an earlier one fails."""
-    results = [_files(store.location(lake))]
+def run(lake: str | None = None, *, whole: bool = False) -> list[Result]:
+    """Every check, also where an earlier one fails. `whole`: files are read to their end, not only looked at."""
+    results = [_files(store.location(lake), whole=whole)]
     for check in relations():
         if check.name.startswith("checks."):
             name = check.name.removeprefix("checks.")
@@ -53,7 +53,7 @@ def run(lake: str | None = None) -> list[Result]:
     return results
 
 
-def _files(lake: str) -> Result:
+def _files(lake: str, *, whole: bool) -> Result:
     """Whether every file of every table's newest version is there and can be read."""
     about = "files of the newest versions that are missing or damaged: there must be none"
     bad = []
@@ -65,5 +65,6 @@ def _files(lake: str) -> Result:
             continue
         if delta is not None:
             files = Files(lake, delta)
-            bad += [f"{table}/{path}" for path in sorted(current(delta)) if files.columns(path, []) is None]
+            sound = files.whole if whole else lambda path, files=files: files.columns(path, []) is not None
+            bad += [f"{table}/{path}" for path in sorted(current(delta)) if not sound(path)]
     return Result(FILES, len(bad), "error", f"{about}: {'; '.join(bad[:5])}" if bad else about)

@@ -54,6 +54,17 @@ class Files:
         with self.filesystem.open_input_file(path) as file:
             return bytes(file.read())
 
+    def whole(self, path: str) -> bool:
+        """Whether every value of a Parquet file can be read; a row group at a time is in memory."""
+        try:
+            with self.filesystem.open_input_file(path) as file:
+                held = pq.ParquetFile(file)
+                for number in range(held.num_row_groups):
+                    held.read_row_group(number)
+                return True
+        except (pa.ArrowException, OSError, EOFError):
+            return False
+
     def columns(self, path: str, names: list[str]) -> pa.Table | None:
         """These columns of a Parquet file, as far as it has them; None where it cannot be read: half-written, or damaged."""
         try:

@@ -12,7 +12,6 @@ from lakehouse.records import TrainingSet
 from lakehouse.schema import TABLES
 
 KEPT_DAYS = 7
-_LOG_KEPT = {"delta.logRetentionDuration": store.LOG_KEPT}  # for tables of an earlier release
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,9 @@ def pinned(lake: str | None = None) -> dict[str, set[int]]:
 
 
 def _vacuum(lake: str, table: str, delta: DeltaTable, wanted: set[int], kept_days: int, dry_run: bool) -> Vacuumed:
-    if not dry_run and any(delta.metadata().configuration.get(name) != value for name, value in _LOG_KEPT.items()):
-        delta.alter.set_table_properties(_LOG_KEPT, raise_if_not_exists=False)
+    held = delta.metadata().configuration
+    if not dry_run and any(held.get(name) != value for name, value in store.LOG_KEPT.items()):  # of an earlier release
+        delta.alter.set_table_properties(store.LOG_KEPT, raise_if_not_exists=False)
         delta.update_incremental()
     kept = sorted(version for version in wanted if version <= delta.version() and _known(lake, delta, version))
     files = Files(lake, delta)

@@ -7,7 +7,7 @@ import polars as pl
 
 from lakehouse import store
 from lakehouse.query.connection import Connection
-from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, explained
+from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, Unreadable, refused
 from lakehouse.query.relations import SQL, Relation, relation, relations
 from lakehouse.query.roles import UnknownRole, known
 from lakehouse.records import TrainingSet
@@ -20,6 +20,7 @@ __all__ = [
     "Relation",
     "UnknownPin",
     "UnknownRole",
+    "Unreadable",
     "connect",
     "query",
     "relation",
@@ -54,10 +55,15 @@ def connect(
 def query(sql: str, lake: str | None = None) -> pl.DataFrame:
     """The rows of one query over the lake. QueryError where the SQL is wrong or does more than read."""
     with connect(lake) as connection:
+        found = connection.sql(sql)
+        if found is None:
+            raise QueryError(
+                f"{sql.strip()!r} gives no rows: ask with SELECT, or FROM a table; `lakeloop tables` lists them"
+            )
         try:
-            return connection.sql(sql).pl()
+            return found.pl()
         except duckdb.Error as error:
-            raise QueryError(explained(error)) from error
+            raise refused(error) from error
 
 
 def _pins_of(lake: str, training_set: str | None) -> dict[str, int | None]:

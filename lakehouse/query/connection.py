@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 from lakehouse import store
 from lakehouse.erased import check_pins
 from lakehouse.query import engine
-from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, explained
+from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, Unreadable, refused
 from lakehouse.query.guard import admitted
 from lakehouse.query.relations import SCHEMAS, behind, relations
 from lakehouse.query.roles import shown
@@ -50,7 +49,7 @@ class Connection:
         try:
             return self._raw.sql(sql) if params is None else self._raw.sql(sql, params=params)
         except duckdb.Error as error:
-            raise QueryError(explained(error)) from error
+            raise refused(error) from error
 
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None) -> Self:
         """Run statements; `$1` or `$name` stand for parameters. Fetch from the connection that comes back, this one."""
@@ -58,7 +57,7 @@ class Connection:
         try:
             self._raw.execute(sql) if params is None else self._raw.execute(sql, params)
         except duckdb.Error as error:
-            raise QueryError(explained(error)) from error
+            raise refused(error) from error
         return self
 
     def register(self, name: str, data: Any) -> Self:
@@ -143,6 +142,7 @@ class Connection:
                 continue
             try:
                 snapshot = self._snapshot(name)
+                self._check_ours(name, snapshot)
                 self._raw.execute(f"create or replace view bronze.{name} as {self._source(TABLES[name], snapshot)}")
             except duckdb.Error as error:
                 raise self._unreadable(name, error) from error
@@ -153,7 +153,7 @@ class Connection:
         if name in self._pinned:
             return self._pinned[name] is not None
         if store.is_folder(self.lake):  # told without reading the table's log
-            return Path(store.uri(self.lake, name), "_delta_log").is_dir()
+            return store.is_there(store.uri(self.lake, name))
         return store.opened(self.lake, name) is not None
 
     def _snapshot(self, name: str) -> Snapshot | None:
@@ -163,6 +163,22 @@ class Connection:
         if version is not None:
             check_pins(self.lake, {name: version})
         return Snapshot(self._raw, f"{self._catalog}/{name}", store.uri(self.lake, name), version)
+
+    def _check_ours(self, name: str, snapshot: Snapshot | None) -> None:
+        """store.ForeignTable where another program's table lies there: its rows would be shown as NULLs."""
+        if snapshot is None:
+            return
+        rows = self._raw.execute(f"describe {snapshot.relation}").fetchall()
+        there = {row[0]: row[1] for row in rows}
+        for column in TABLES[name].arrow:
+            wanted, found = duckdb_type(column.type), there.get(column.name)
+            if found != wanted and not (found is None and column.nullable):
+                cause = (
+                    f"its column {column.name!r} is {found}, not {wanted}"
+                    if found
+                    else f"it has no column {column.name!r}"
+                )
+                raise store.ForeignTable(name, store.uri(self.lake, name), cause)
 
     def _source(self, table: Table, snapshot: Snapshot | None) -> str:
         """The table's rows; columns that it got after it was written are NULL."""
@@ -178,7 +194,7 @@ class Connection:
                 f"table {name!r} has no version {version} any more, or never had: {_first(error)}. "
                 "`lakeloop tables` shows the newest; vacuum keeps those that a training set pinned"
             )
-        return QueryError(
+        return Unreadable(
             f"table {name!r} of {self.lake} cannot be read: {_first(error)}. If it is not one of Lakeloop's, move its folder "
             "away; if a file of it is damaged or gone, `lakeloop checks` says which, and older versions can be read by "
             f"`connect(pinned={{{name!r}: VERSION}})`"

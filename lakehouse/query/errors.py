@@ -11,12 +11,22 @@ class NotAllowed(QueryError):
     """SQL that does more than read the lake."""
 
 
+class Unreadable(QueryError):
+    """A file of the lake is damaged or gone; the SQL is not to blame."""
+
+
 class UnknownPin(LookupError):
     """A table has no such version, or no training set of this name pinned any."""
 
 
+def refused(error: duckdb.Error) -> QueryError:
+    """DuckDB's words as an error of ours, with what to do."""
+    # What a damaged page makes its reader say is of no class of its own, and names no file.
+    if type(error) is duckdb.Error or isinstance(error, duckdb.IOException) or ".parquet" in str(error):
+        return Unreadable(f"{error}\nA file of the lake is damaged or gone: `lakeloop checks --whole` says which.")
+    return QueryError(explained(error))
+
+
 def explained(error: duckdb.Error | str) -> str:
-    """DuckDB's words, and what to do."""
-    if isinstance(error, duckdb.IOException) or ".parquet'" in str(error):
-        return f"{error}\nA file of the lake is damaged or gone: `lakeloop checks` says which."
+    """What DuckDB says of SQL, and what to do."""
     return f"{error}\n`lakeloop tables` lists what there is."

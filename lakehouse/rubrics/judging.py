@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from lakehouse.query import Connection, QueryError
+from lakehouse.query import Connection, QueryError, Unreadable
 from lakehouse.rubrics.files import Asked, Rubric, RubricError
 
 COLUMNS = {
@@ -79,6 +79,8 @@ def judge(
             dict(asked.parameters),
         )
         _shape(connection, rubric, into)
+    except Unreadable:
+        raise
     except QueryError as error:
         raise rubric.error(f"{error}\nNothing was written") from error
     _keep_the_rules(connection, rubric, into)
@@ -110,8 +112,11 @@ def _due(connection: Connection, rubric: Rubric, where: str, into: str) -> None:
         ) and (len($kinds::varchar[]) = 0 or list_contains($kinds::varchar[], problem_kind))
     """
     try:
+        duckdb.extract_statements(f"select 1 where {where}")  # on its own: what closes our bracket is no condition
         connection.execute(f"create or replace temp table {into}_due as {sql}", {"kinds": list(rubric.kinds)})
-    except QueryError as error:
+    except Unreadable:
+        raise
+    except (QueryError, duckdb.Error) as error:
         raise SelectionError(f"{where!r} is not a condition over the columns of `episodes`: {error}") from error
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.home import home
-from lakehouse.query import SQL, Connection, QueryError
+from lakehouse.query import SQL, Connection, QueryError, Unreadable
 from lakehouse.query.relations import header, step
 
 Setting = bool | int | float | str
@@ -104,7 +104,7 @@ def apply(connection: Connection, steps: Sequence[Filter], variables: Mapping[st
                 """  # noqa: S608 - SQL made of SQL
             )
         except QueryError as error:
-            if not one.own:
+            if not one.own or isinstance(error, Unreadable):
                 raise
             raise InvalidFilter(
                 f"filter {one.name!r} ({home().filters / one.name}.sql): {error}\nA filter selects episode_id and reason "

@@ -36,7 +36,7 @@ def test_a_table_is_opened_when_a_query_names_it(lake, make):
 
 def test_a_damaged_file_is_told_with_its_name_and_the_remedy(lake, make):
     make.batch().land(lake)
-    with pytest.raises(QueryError, match=r"(?s)calls/.*parquet.*`lakeloop checks`"):
+    with pytest.raises(QueryError, match=r"(?s)calls/.*parquet.*`lakeloop checks --whole`"):
         query("from tokens", damaged(lake, "calls"))
 
 
