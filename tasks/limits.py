@@ -22,6 +22,7 @@ from prefect.runtime import flow_run, task_run
 LEASE_S = 60.0  # the least that Prefect takes; three quarters of it pass between renewals
 POLL_S = 1.0
 DEADLINE_S = 3600.0
+AWAY_S = 120.0  # a server that is started again takes less
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +77,20 @@ def place(name: str, *, deadline_s: float = DEADLINE_S) -> Iterator[None]:
 
 async def _take(held: AsyncExitStack, name: str, wanted: int, deadline_s: float) -> int:
     end = time.monotonic() + deadline_s
+    heard = time.monotonic()
     async with get_client() as prefect:
         while True:
             try:
                 limit = await prefect.read_global_concurrency_limit_by_name(name)
+                heard = time.monotonic()
             except ObjectNotFound as error:
                 raise NoPlace(f"Prefect has no concurrency limit {name}: `lakeloop up` creates it") from error
+            except httpx.TransportError as error:
+                if time.monotonic() - heard > min(AWAY_S, deadline_s):
+                    told = f"Prefect was asked for a place of {name} and did not answer for {time.monotonic() - heard:.0f} s"
+                    raise NoPlace(f"{told} ({error}): `lakeloop up` starts it again") from error
+                await asyncio.sleep(POLL_S)
+                continue
             if not limit.active:
                 return wanted
             free = min(wanted, limit.limit - limit.active_slots)

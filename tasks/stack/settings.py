@@ -138,6 +138,10 @@ class Settings(BaseSettings):
             "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
             "MLFLOW_TRACKING_URI": self.mlflow_url,
             "MLFLOW_DISABLE_TELEMETRY": "true",
+            # A server that is away is waited for half a minute, and the tasks' own tries come on top; by default it is four.
+            "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "5",
+            "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+            "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
             "DO_NOT_TRACK": "1",  # Prefect's and vLLM's clients heed this one
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         }
