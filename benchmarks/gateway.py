@@ -198,7 +198,7 @@ def real_engine(folder: Path, model: str) -> Iterator[Target]:
         found.command,
         f"http://127.0.0.1:{port}/health",
         log=folder / "engine.log",
-        deadline_s=300,
+        deadline_s=Settings().engine_deadline_s,
         env=found.environment,
     ):
         # The gateway records under which version a token was drawn, so it opens no session on weights without a label.
