@@ -59,12 +59,15 @@ def server(
             time.sleep(0.1)
         yield Process(process)
     finally:
+        family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
         process.terminate()
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        for left in psutil.wait_procs(family, timeout=5)[1]:  # such as an engine's, when it is ended before it is up
+            left.kill()
 
 
 def _tail(log: Path) -> str:
