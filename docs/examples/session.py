@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,14 @@ def post(path: str, key: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def start(task: str, mode: str = "policy") -> dict[str, Any]:
-    operator = Path(os.environ.get("LAKELOOP_HOME", ".lakeloop"), "keys", "operator").read_text().strip()
-    return post("/rl/start_session", operator, {"task_id": task, "mode": mode})  # session_id, api_key, reward_key
+    try:
+        operator = Path(os.environ.get("LAKELOOP_HOME", ".lakeloop"), "keys", "operator").read_text().strip()
+        return post("/rl/start_session", operator, {"task_id": task, "mode": mode})  # session_id, api_key, reward_key
+    except OSError as error:
+        why = error.read().decode() if isinstance(error, urllib.error.HTTPError) else error
+        sys.exit(
+            f"no session at {GATEWAY}: {why}\n`lakeloop up` starts a gateway; GATEWAY_URL and LAKELOOP_HOME name it"
+        )
 
 
 def judge(session: dict[str, Any], reward: float, reason: str) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import shutil
+import sys
 import tomllib
 
 import pytest
@@ -63,9 +65,31 @@ async def test_an_example_runs_and_reports_what_happened(name, gate_of, clients_
         assert set(rewards) == {reward}, told
 
 
-@pytest.mark.parametrize("name", [*GOOD, "session"])
-def test_an_example_is_short(name):
-    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 30
+@pytest.mark.parametrize(("name", "most"), [*((name, 29) for name in GOOD), ("session", 39)])
+def test_an_example_is_short(name, most):
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= most
+
+
+async def test_an_example_without_a_gateway_or_with_another_ones_key_says_what_to_do(start, tmp_path):
+    key = tmp_path / "else" / "keys" / "operator"
+
+    async def complaint(url):
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "import session; session.start('t')",
+            cwd=EXAMPLES, env={**os.environ, "GATEWAY_URL": url, "LAKELOOP_HOME": str(key.parents[1])},
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, said = await asyncio.wait_for(running.communicate(), 30)
+        assert running.returncode == 1
+        assert "`lakeloop up` starts a gateway" in said.decode() and "Traceback" not in said.decode()
+        return said.decode()
+
+    async with start() as stack:
+        assert str(key) in await complaint(stack.url)
+        key.parent.mkdir(parents=True)
+        key.write_text("another")
+        assert "needs the operator key" in await complaint(stack.url)
+    assert "refused" in await complaint(stack.url)
 
 
 def test_the_extra_names_what_the_lock_is_made_of():
