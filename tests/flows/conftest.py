@@ -35,10 +35,10 @@ class Deployments:
             time.sleep(0.3)
         return state
 
-    def complete(self, *run_ids):
+    def complete(self, *run_ids, deadline_s=180):
         """Wait until these runs have completed."""
         for run_id in run_ids:
-            state = self.ended(run_id)
+            state = self.ended(run_id, deadline_s=deadline_s)
             assert state["type"] == "COMPLETED", f"{state['message']}\n{self.log()}"
 
     def runs(self, name):
