@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from benchmarks import lake_peers
 from benchmarks.lake_data import MODEL, Tables, Trajectories
 from benchmarks.report import middle, say
-from lakehouse import landing, store
+from lakehouse import compaction, landing, store
 from lakehouse.quarantine import sort_out
 from lakehouse.query import connect
 from lakehouse.trajectory import trajectory
@@ -37,6 +37,7 @@ def land(lake: str, tables: Tables) -> None:
     landed = landing.land(lake, sound, refused, [])
     if landed.episodes != tables["episodes"].num_rows:
         raise RuntimeError(f"of {tables['episodes'].num_rows} episodes {landed.episodes} landed")
+    compaction.tend_landed(lake, landed.version)
 
 
 def parquet(folder: Path, tables: Tables) -> None:

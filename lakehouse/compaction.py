@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from lakehouse import clustering, layout, store
 from lakehouse.clustering import Overtaken
+from lakehouse.quarantine import CHILDREN
 from lakehouse.schema import TABLES
 from lakehouse.store import LakeError
 
@@ -68,6 +69,12 @@ def tend(lake: str, table: str, version: int) -> None:
         delta.create_checkpoint()
     except (Overtaken, LakeError, TimeoutError, DeltaError, OSError) as error:
         log.info("the small files of table %s stay for now: %s", table, error)
+
+
+def tend_landed(lake: str, version: int) -> None:
+    """`tend` for every table that a landing writes to, after one that made this version of `episodes`."""
+    for table in ("episodes", *CHILDREN, "redactions", "quarantine"):
+        tend(lake, table, version)
 
 
 def _clustered(delta: DeltaTable, table: str) -> bool:

@@ -167,8 +167,7 @@ class Writer:
         out = {one.row["episode_id"] for one in refused} | set(admitted.refused)
         landed = landing.land(self.lake, sound, refused, sorted(out & {one.episode_id for one in episodes}))
         if landed.episodes:
-            for name in (*batch, "redactions", "quarantine"):
-                compaction.tend(self.lake, name, landed.version)
+            compaction.tend_landed(self.lake, landed.version)
         return landed
 
     def compact(self) -> list[Compacted]:
