@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from benchmarks import async_swap, learn
+from benchmarks import async_swap
 from benchmarks.async_shapes import SHAPES, Shape
 from benchmarks.async_sim import Run, best, recover, run, shared, world
 from benchmarks.async_world import Swap
@@ -34,6 +34,8 @@ def main() -> None:
     if given.part != "stack":
         found |= simulated(quick=given.quick)
     if given.part != "simulated":
+        from benchmarks import learn  # noqa: PLC0415 - with torch
+
         found |= async_swap.measure(quick=given.quick)
         with learn.stack() as settings:
             from benchmarks import async_stack  # noqa: PLC0415 - Prefect reads the environment, which points at the stack by now

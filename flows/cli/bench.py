@@ -41,7 +41,7 @@ def bench(
         for one, purpose in known.items():
             console.print(f"{one:<12} {purpose}", highlight=False)
         return
-    command = [sys.executable, "-m", f"benchmarks.{_module(name)}", *(["--quick"] if quick else [])]
+    command = [sys.executable, "-m", f"benchmarks.{module(name)}", *(["--quick"] if quick else [])]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode != 0:
         raise BenchmarkError(f"benchmark {name} ended with exit status {ended.returncode}; its last lines say why")
@@ -64,7 +64,7 @@ def benchmarks() -> dict[str, str]:
     return found
 
 
-def _module(name: str) -> str:
+def module(name: str) -> str:
     """A name that Python keeps for itself is that of a module with an underscore behind it."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
