@@ -12,20 +12,36 @@ from prefect.artifacts import acreate_table_artifact
 from pydantic import BaseModel, Field
 
 from flows.evaluate import Evaluated, evaluate
-from flows.release import keep_or_withdraw, release
+from flows.gate import gate, played
+from flows.release import release
 from flows.train import train
 from lakehouse import looping
+from lakehouse.evaluation.exam import Exam
+from lakehouse.evaluation.policy import Policy, read
 from lakehouse.radar import LIMIT
 from lakehouse.selection.select import NothingTrainable
 from sandboxes.agents import Sampling
-from tasks.improve import Drawn, PlayedGroup, Waves, alone, drawable, play_groups, recall_loop, settle_groups, standing
+from tasks.gate import NothingToDecide
+from tasks.improve import (
+    Drawn,
+    PlayedGroup,
+    Waves,
+    alone,
+    drawable,
+    play_groups,
+    recall_loop,
+    roll_back,
+    settle_groups,
+    standing,
+)
 from tasks.label import current_rubrics
-from tasks.loop.admission import Partial, Terms, check
+from tasks.loop.admission import Infeasible, Partial, Terms, check
 from tasks.loop.loop import Loop, Turn
 from tasks.loop.parts import Settled, Standing, State
 from tasks.progress import Progress
-from tasks.release import register
+from tasks.release import promote, register
 from tasks.rollout import PROBLEMS, Draw, load_problems, own_run_id
+from tasks.serving.engine import Swap
 from tasks.stage import Play, Stage, set_up
 from tasks.unseen import unseen
 from tasks.waits import waits_shown
@@ -47,6 +63,8 @@ class Round(BaseModel):
     rows: int = 0
     left_out: dict[str, int] = {}  # where nothing was trained: episodes by why
     evaluation: Evaluated | None = None
+    passed: bool | None = None  # the gate; None: it was not asked
+    reasons: list[str] = []  # of the gate
     seconds: dict[str, float] = {}  # by what they were spent on; `collect` is waiting for a batch
 
 
@@ -94,9 +112,11 @@ async def improve(
     starved_s: Annotated[float, Field(gt=0)] = 1800,
     partial: Partial = "keep",
     fill: bool = False,
+    swap: Swap = "keep",
     evaluate_every: Annotated[int, Field(ge=1)] = 1,
     evaluate_problems: dict[str, int] | None = None,
     evaluate_samples: Annotated[int, Field(ge=1)] = 1,
+    policy: str = "default",
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
     lora: Annotated[int, Field(ge=1)] | None = None,
     max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
@@ -128,13 +148,16 @@ async def improve(
         starved_s: Seconds without a group that can be trained on after which the loop gives up and says why.
         partial: Groups of which not every sample has a reward. keep: trained on where two have. drop: replaced.
         fill: Replace groups whose samples all ended alike, so that every round has a full batch to train on.
+        swap: What becomes of calls in flight when weights change: keep (they go on with the new ones), wait (they end first),
+            abort.
         evaluate_every: Rounds from one evaluation to the next; the last round is always evaluated.
         evaluate_problems: Held-out problems of an evaluation. Default: 64 search, 24 swe; {} for none.
         evaluate_samples: Episodes per held-out problem.
+        policy: The gate's, at every evaluation: default, strict or a TOML file. What passes is promoted; until then a
+            version is served as `challenger`. Without evaluations every version is promoted.
         learning_rate: Default: the recipe's.
         lora: Train adapters of this rank and merge them. Default: all weights.
-        max_hack_rate: A version beyond this share of episodes with a reward hack is not promoted, or taken back, and the
-            run ends.
+        max_hack_rate: A version trained on more than this share of episodes with a reward hack is not served, and the run ends.
         seed: Draws the problems; each round draws anew.
         loop_id: Name a loop that was stopped to go on with it. Default: derived from the flow run, so that a retry goes on.
     """
@@ -153,34 +176,36 @@ async def improve(
         starved_s=starved_s,
     )
     check(terms)
+    judge = None if evaluate_problems == {} else read(policy)
+    sitting = {"samples": evaluate_samples, "max_difficulty": max_difficulty, "temperature": temperature}
+    sitting |= {"max_tokens": max_tokens, "max_turns": max_turns}
+    exam = Exam.model_validate(sitting | ({"problems": evaluate_problems} if evaluate_problems else {}))
+    if judge:
+        _can_decide(judge, exam)
     draw = Draw(name, wanted, "train", samples, "policy", "train", seed, max_difficulty)
-    sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
-    examination = {
-        "problems": evaluate_problems,
-        "samples": evaluate_samples,
-        "max_difficulty": max_difficulty,
-        "temperature": temperature,
-        "max_tokens": max_tokens,
-        "max_turns": max_turns,
-    }
+    play = Play(
+        Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns), backend, concurrency, deadline_s
+    )
     with alone():
-        await load_problems(list(wanted))
+        await load_problems(list({**wanted, **exam.problems} if judge else wanted))
         check(terms, await asyncio.to_thread(drawable, draw))
         print(f"loop {name}: if this is interrupted, the same parameters with this loop id continue it")
+        if judge:
+            await played((await asyncio.to_thread(standing)).version, exam)  # now, that the gate swaps nothing later
         progress = await Progress.begin("collecting train", rounds * terms.batch * samples)
-        kinds = {kind.partition("/")[0] for kind in wanted}
-        async with set_up(Play(sampling, backend, concurrency, deadline_s), name, progress, kinds) as stage:
+        async with set_up(play, name, progress, list(wanted)) as stage, waits_shown(name):
             parts = _Parts(
                 terms,
                 Waves(name, draw),
                 stage,
                 training={"learning_rate": learning_rate, "lora": lora, "seed": seed},
-                examination=examination if evaluate_problems != {} else None,
+                exam=exam if judge else None,
                 evaluate_every=evaluate_every,
+                policy=policy,
+                swap=swap,
                 max_hack_rate=max_hack_rate,
             )
-            async with waits_shown(name):
-                turns = await Loop(terms, parts, print).run()
+            turns = await Loop(terms, parts, print).run()
     done = parts.rounds(turns)
     await acreate_table_artifact(
         key="loop", table=[one.model_dump(exclude={"evaluation"}) for one in done], description=f"Loop {name}, by round"
@@ -190,9 +215,20 @@ async def improve(
     return Improved(loop_id=name, run_ids=await asyncio.to_thread(looping.runs, None, name), rounds=done)
 
 
+def _can_decide(policy: Policy, exam: Exam) -> None:
+    """Infeasible where the gate would refuse every version, for an evaluation is too small for its policy."""
+    episodes = sum(exam.problems.values()) * exam.samples
+    if episodes < policy.min_pairs:
+        raise Infeasible(
+            f"an evaluation plays {episodes} episodes and the gate's policy asks for at least {policy.min_pairs} pairs: every "
+            "version would be refused. Ask for more evaluate_problems or evaluate_samples, for {} to promote without "
+            "evaluations, or for a policy with other min_pairs"
+        )
+
+
 def _staleness(mode: Literal["sync", "async"], asked: int | None) -> int:
     if mode == "sync" and asked:
-        raise ValueError(f"mode sync is a staleness of 0, and {asked} was asked for: take --mode async")
+        raise Infeasible(f"mode sync is a staleness of 0, and {asked} was asked for: take --mode async")
     return asked if asked is not None else {"sync": 0, "async": 1}[mode]
 
 
@@ -204,8 +240,10 @@ class _Parts:
     waves: Waves
     stage: Stage
     training: Mapping[str, Any]  # options of `train`
-    examination: Mapping[str, Any] | None  # options of `evaluate`
+    exam: Exam | None  # None: every version is promoted
     evaluate_every: int
+    policy: str  # the gate's
+    swap: Swap
     max_hack_rate: float
     _rounds: dict[int, Round] = field(default_factory=dict)
     _known: dict[int, looping.StepRow] = field(default_factory=dict)  # steps of earlier processes
@@ -246,7 +284,8 @@ class _Parts:
         return state
 
     async def standing(self) -> Standing:
-        found = await asyncio.to_thread(standing)
+        own = [one.version for one in self._rounds.values() if one.version is not None] if self.exam else []
+        found = await asyncio.to_thread(standing, own)
         self._version = found.version
         return found
 
@@ -301,13 +340,23 @@ class _Parts:
             training_set_id=made.training_set_id,
             mlflow_run_id=made.mlflow_run_id,
             max_hack_rate=self.max_hack_rate,
+            alias="challenger" if self.exam else "champion",
+            swap=self.swap,
         )
 
     async def examine(self, number: int, version: int) -> None:
         due = (number + 1) % self.evaluate_every == 0 or number + 1 == self.terms.steps
-        if not due or self.examination is None:
+        if not due or self.exam is None:
             return
         made = self._rounds[number]
-        made.evaluation = await evaluate(stage=f"round-{made.number}", **self.examination)
-        parent = (await asyncio.to_thread(looping.made, None, self.stage.settings.model_name, version)).parent_version
-        await asyncio.to_thread(keep_or_withdraw, version, parent, max_hack_rate=self.max_hack_rate)
+        made.evaluation = await evaluate(stage=f"round-{made.number}", **self.exam.model_dump())
+        try:
+            decision = await gate(version, policy=self.policy, exam=self.exam)
+        except NothingToDecide:
+            return  # promoted before a crash
+        made.passed, made.reasons = decision.passed, decision.reasons
+        why, evidence = f"gate {decision.gate_id}, step {made.number}", {"gate_id": decision.gate_id}
+        if decision.passed:
+            await asyncio.to_thread(promote, version, why=why, evidence=evidence)
+        elif decision.when_refused == "roll_back" and decision.champion is not None:
+            await asyncio.to_thread(roll_back, decision.champion, version, self.swap, why=why, evidence=evidence)

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from prefect import flow
 from pydantic import Field
@@ -13,7 +13,9 @@ from lakehouse.radar import LIMIT
 from tasks.describe import describe
 from tasks.events import tell
 from tasks.gate import NothingToDecide
+from tasks.registry.versions import CHAMPION
 from tasks.release import NotPromoted, admit, deploying, promote, register, serve
+from tasks.serving.engine import Swap
 from tasks.stack.settings import Settings
 
 
@@ -26,6 +28,8 @@ async def release(
     mlflow_run_id: str | None = None,
     max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
     policy: str | None = None,
+    alias: Literal["champion", "challenger"] = "champion",
+    swap: Swap = "keep",
 ) -> int:
     """Register the weights, reload the engine, prove that it serves them, and move `champion`. Returns the version.
 
@@ -38,6 +42,8 @@ async def release(
         max_hack_rate: Not promoted beyond this share of episodes in which the radar saw a reward hack; 1 lets all pass.
         policy: A gate policy, shipped (default, strict) or a TOML file: the version is compared with the champion first, and
             only promoted where it passes. Default: the radar alone.
+        alias: What to move. A loop moves challenger step by step, and leaves champion to the gate.
+        swap: What becomes of calls in flight: keep (they go on with the new weights), wait (they end first), abort.
     """
     if policy is not None:
         read(policy)  # what is wrong with it is said before anything is registered
@@ -45,13 +51,13 @@ async def release(
         register, folder, stage=stage, parent=parent, training_set_id=training_set_id, mlflow_run_id=mlflow_run_id
     )
     await asyncio.to_thread(describe, version, return_state=True)
-    examined = "no" if policy is None else "yes"
+    examined = "no" if policy is None and alias == CHAMPION else "yes"
     tell("version.registered", f"version.{Settings().model_name}.{version}", {"version": version}, examined=examined)
     if policy is None:
-        admit(version, max_hack_rate=max_hack_rate)
+        await asyncio.to_thread(admit, version, max_hack_rate=max_hack_rate)
     else:
         await _through_the_gate(version, policy)
-    await asyncio.to_thread(_put_out, version)
+    await asyncio.to_thread(_put_out, version, alias, swap)
     await asyncio.to_thread(describe, version, return_state=True)  # with its gate and its proof
     return version
 
@@ -67,19 +73,7 @@ async def _through_the_gate(version: int, policy: str) -> None:
         )
 
 
-def _put_out(version: int) -> None:
+def _put_out(version: int, alias: str, swap: Swap) -> None:
     with deploying():
-        serve(version)
-        promote(version)
-
-
-def keep_or_withdraw(version: int, parent: int | None, *, max_hack_rate: float = LIMIT) -> None:
-    """After an evaluation: where the version turns out to hack, its parent is served and promoted again; NotPromoted."""
-    try:
-        admit(version, max_hack_rate=max_hack_rate)
-    except NotPromoted:
-        if parent is not None:
-            with deploying():
-                serve(parent)
-                promote(parent)
-        raise
+        serve(version, swap=swap)
+        promote(version, alias)

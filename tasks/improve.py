@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -20,9 +21,12 @@ from sandboxes.problems.library import prepare
 from tasks.acting import actor
 from tasks.land import put
 from tasks.loop.parts import Group, Settled, Standing, State, Step
+from tasks.registry import moves
 from tasks.registry.versions import Registry, RegistryError
+from tasks.release import deploying, serve
 from tasks.retrying import infrastructure
 from tasks.rollout import Draw, intended, write_down
+from tasks.serving.engine import Swap
 from tasks.stack.settings import Settings
 from tasks.stage import Stage, Term
 
@@ -208,10 +212,27 @@ def recall_loop(loop_id: str, rubrics: Mapping[str, str]) -> State:
     return State(_settled(loop_id, rubrics), steps)
 
 
-def standing() -> Standing:
-    """The promoted version and its ancestors. RegistryError where nothing is promoted."""
+def standing(own: Collection[int] = ()) -> Standing:
+    """The version that a loop goes on from, with its ancestors: the promoted one, or a challenger that is newer and its `own`.
+
+    RegistryError where nothing is promoted.
+    """
     settings = Settings()
-    version = Registry(settings.mlflow_url).promoted(settings.model_name)
-    if version is None:
-        raise RegistryError(f"nothing is promoted for {settings.model_name}: release a version to start from")
-    return Standing(version, looping.lineage(None, settings.model_name, version))
+    registry, name = Registry(settings.mlflow_url), settings.model_name
+    champion = registry.promoted(name)
+    if champion is None:
+        raise RegistryError(f"nothing is promoted for {name}: release a version to start from")
+    challenger = registry.promoted(name, moves.CHALLENGER)
+    version = challenger if challenger is not None and challenger in own and challenger > champion else champion
+    return Standing(version, looping.lineage(None, name, version))
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+def roll_back(champion: int, version: int, swap: Swap, *, why: str, evidence: Mapping[str, Any]) -> None:
+    """Serve the champion again in place of a version that the gate refused, and let `challenger` point at nothing."""
+    settings = Settings()
+    registry, name = Registry(settings.mlflow_url), settings.model_name
+    with deploying():
+        serve(champion, swap=swap)
+        if registry.promoted(name, moves.CHALLENGER) == version:
+            moves.move(registry, name, moves.CHALLENGER, None, who=actor(), why=why, evidence=evidence)

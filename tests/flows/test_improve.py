@@ -1,6 +1,12 @@
 """What is said where rounds had nothing to train on; the rounds themselves run in test_loop."""
 
+import pytest
+
+from flows import improve as flow
 from flows.improve import NothingImproved, Round
+from lakehouse.evaluation.exam import Exam
+from lakehouse.evaluation.policy import read
+from tasks.loop.admission import Infeasible
 
 
 def test_rounds_in_which_nothing_was_trained_end_in_their_reasons_and_what_to_do():
@@ -21,3 +27,16 @@ def test_a_reason_without_a_remedy_of_its_own_leads_to_the_documentation():
 
 def test_rounds_without_any_episode_say_so():
     assert "no episode landed" in str(NothingImproved([Round(number=1)]))
+
+
+def test_sync_is_a_staleness_of_nothing_and_another_one_is_refused():
+    assert flow._staleness("sync", None) == flow._staleness("sync", 0) == 0
+    assert (flow._staleness("async", None), flow._staleness("async", 4)) == (1, 4)
+    with pytest.raises(Infeasible, match="mode sync is a staleness of 0, and 2 was asked for: take --mode async"):
+        flow._staleness("sync", 2)
+
+
+def test_evaluations_that_are_too_small_for_the_gate_are_refused_before_anything_runs():
+    flow._can_decide(read("default"), Exam(problems={"search": 8}, samples=2))
+    with pytest.raises(Infeasible, match="plays 15 episodes and the gate's policy asks for at least 16 pairs"):
+        flow._can_decide(read("default"), Exam(problems={"search": 15}))

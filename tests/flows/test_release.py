@@ -45,33 +45,16 @@ def acts(monkeypatch):
     monkeypatch.setattr(release, "register", register)
     monkeypatch.setattr(release, "admit", admit)
     monkeypatch.setattr(release, "deploying", deploying)
-    monkeypatch.setattr(release, "serve", lambda version: done.append(("serve", version)))
-    monkeypatch.setattr(release, "promote", lambda version: done.append(("promote", version)))
+    monkeypatch.setattr(release, "serve", lambda version, swap="keep": done.append(("serve", version, swap)))
+    monkeypatch.setattr(release, "promote", lambda version, alias="champion": done.append(("promote", version, alias)))
     return done
-
-
-def test_a_version_that_passes_stays(acts):
-    release.keep_or_withdraw(8, 7, max_hack_rate=0.2)
-    assert acts == [("admit", 8, 0.2)]
-
-
-def test_one_that_hacks_gives_way_to_its_parent_under_the_lock_and_the_flow_fails(acts):
-    with pytest.raises(NotPromoted, match="hacks"):
-        release.keep_or_withdraw(9, 7)
-    assert acts[1:] == ["locked", ("serve", 7), ("promote", 7), "released"]
-
-
-def test_one_without_a_parent_has_nothing_to_go_back_to(acts):
-    with pytest.raises(NotPromoted):
-        release.keep_or_withdraw(9, None)
-    assert len(acts) == 1
 
 
 def put_out(folder, **told):
     return asyncio.run(release.release.fn(folder, **told))
 
 
-PUT_OUT = ["locked", ("serve", 8), ("promote", 8), "released"]
+PUT_OUT = ["locked", ("serve", 8, "keep"), ("promote", 8, "champion"), "released"]
 
 
 def test_without_a_policy_the_radar_alone_decides(acts):
@@ -92,7 +75,12 @@ def test_what_the_gate_refuses_is_registered_and_not_served_and_the_flow_fails_w
 
 def test_the_champions_own_weights_are_put_out_again_without_a_decision(acts):
     assert put_out("7", policy="default") == 7
-    assert ("promote", 7) in acts
+    assert ("promote", 7, "champion") in acts
+
+
+def test_a_loop_moves_the_challenger_and_says_what_becomes_of_calls(acts):
+    assert put_out("8", alias="challenger", swap="wait") == 8
+    assert acts[2:] == ["locked", ("serve", 8, "wait"), ("promote", 8, "challenger"), "released"]
 
 
 def test_a_policy_that_is_wrong_registers_nothing(acts):

@@ -68,6 +68,7 @@ def test_values_are_json_where_they_look_like_it_and_null_is_none():
         (["label", "--rubric", "swe@2", "--rubrics", "[]"], "write one of them"),
         (["release"], "the following arguments are required: --folder"),
         (["improve", "--rounds", "1", "2"], "unrecognized arguments: 2"),
+        (["improve", "--staleness", "-1"], "staleness: Input should be greater than or equal to 0"),
         (["colect"], "No such command 'colect'"),
     ],
 )
