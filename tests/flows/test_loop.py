@@ -5,7 +5,10 @@ it; the demonstrations come from a command that is killed half-way and run again
 """
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 
 import psutil
@@ -15,7 +18,7 @@ from lakehouse import connect
 from tasks.registry.versions import CHAMPION, Lineage, Registry
 from tasks.serving import models
 from tasks.serving.engine import Engine
-from tasks.training.folder import SUMMARY
+from tasks.training.folder import PROBE, SUMMARY
 
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -24,6 +27,30 @@ PROBLEMS = 8  # demonstrated
 EASY = 0.3  # questions of three calls: search, open, answer
 EPOCHS = 20  # the demonstrations are learnt by heart, but not quite: some samples of a problem solve it, some do not
 REDEPLOYED_S = 60
+LENIENT = """
+when_refused = "roll_back"
+min_pairs = 2
+[[rules]]
+metric = "success"
+operator = ">="
+bound = 0.0
+"""
+
+LOAD = """
+import json, sys
+import mlflow.transformers, torch
+
+parts = mlflow.transformers.load_model(sys.argv[1], return_type="components")
+model, apart, tokens = parts["model"].train(False), 0.0, 0
+for probe in json.load(open(sys.argv[2])):
+    ids = torch.tensor([probe["token_ids"]])
+    with torch.inference_mode():
+        found = model(input_ids=ids).logits[0, :-1].float().log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+    apart = max(apart, (found - torch.tensor(probe["logprobs"])).abs().max().item())
+    tokens += len(found)
+assert parts["tokenizer"].decode(parts["tokenizer"]("one two")["input_ids"]).startswith("one")
+print(json.dumps({"dtype": str(model.dtype), "apart": apart, "tokens": tokens}))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +123,14 @@ def sampled(deployments, warm):
 
 
 @pytest.fixture(scope="module")
-def improved(stack, deployments, registry, sampled):
-    """The version after a round of GRPO: on what was demonstrated, which may be solved always, and on as much that may not."""
-    drawn = {"problems": {"search": 2 * PROBLEMS}, "samples": 4, "seed": SEED - 1, "max_difficulty": EASY}
-    deployments.complete(deployments.start("improve", **drawn, rounds=1, evaluate_problems={}))
+def improved(stack, deployments, registry, sampled, tmp_path_factory):
+    """The version after two steps of a loop that does not wait, on what was demonstrated and on what was not."""
+    policy = tmp_path_factory.mktemp("gate") / "lenient.toml"
+    policy.write_text(LENIENT)
+    drawn = {"problems": {"search": PROBLEMS + 4}, "samples": 4, "seed": SEED - 1, "max_difficulty": EASY}
+    judged = {"evaluate_problems": {"search": 4}, "evaluate_every": 2, "policy": str(policy)}
+    terms = {"mode": "async", "staleness": 1, "rounds": 2, "loop_id": "loop"}
+    deployments.complete(deployments.start("improve", **drawn, **judged, **terms))
     return registry.promoted(stack.model_name)
 
 
@@ -112,7 +143,7 @@ def test_promoting_a_version_deploys_it_through_the_reconcile_deployment(base, d
 
 def test_rounds_without_a_trainable_group_are_passed_over_and_end_in_the_reasons(command, registry, stack, base):
     """The base weights solve nothing, so every group is of one outcome."""
-    drawn = ["--problems", '{"search": 1}', "--samples", "2", "--evaluate-problems", '{"search": 1}']
+    drawn = ["--problems", '{"search": 1}', "--samples", "2", "--evaluate-problems", '{"search": 16}']
     ended = command("improve", "--rounds", "2", *drawn, "--max-tokens", "24", "--max-turns", "2")
     out, err = ended.communicate(timeout=180)
     assert ended.returncode == 1, out
@@ -170,6 +201,37 @@ def test_a_release_is_registered_with_its_lineage_promoted_and_served(stack, reg
     assert [one["accepted"] for one in deployed] == [True]
 
 
+def test_the_promoted_version_loads_from_the_server_and_scores_its_probes_as_the_trainer_did(stack, registry, warm):
+    """As anybody does it who has the server's address; the weights are on the disk once all the same."""
+    held = registry.version(stack.model_name, warm)
+    ended = subprocess.run(
+        [sys.executable, "-c", LOAD, f"models:/{stack.model_name}@{CHAMPION}", str(held.weights_path / PROBE)],
+        env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["dtype"] == "torch.float32"
+    assert told["tokens"] > 100
+    assert told["apart"] < 1e-4
+    (weights,) = held.weights_path.glob("*.safetensors")
+    (place,) = stack.home.artifacts.glob(f"*/{held.run_id}/artifacts/model/model/{weights.name}")
+    assert place.samefile(weights)
+
+
+def test_the_model_card_is_the_description_and_says_what_made_the_version(stack, registry, deployments, warm, base):
+    told = registry.client.get_model_version(stack.model_name, str(warm)).description
+    (made,) = rows("from training_sets where objective = 'sft'")
+    for said in (
+        f"# {stack.model_name} version {warm}",
+        f"trained from version {base}",
+        made["training_set_id"],
+        "search@2",
+    ):
+        assert said in told
+    assert "| loss per trained token |" in told
+    assert "accepted" in told.partition("## Training data")[0]  # the proof of its deployment
+
+
 def test_the_next_calls_are_sampled_from_the_released_version(sampled, warm):
     assert len(sampled) == 6
     assert {one["model_version"] for one in sampled} == {warm}
@@ -188,17 +250,54 @@ def test_an_evaluation_is_of_held_out_problems_and_judged(sampled, warm):
     assert found == {"n": 4, "judged": 4, "splits": ["eval"], "versions": [warm]}
 
 
-def test_a_round_trains_on_groups_whose_outcomes_differ_and_releases(stack, registry, engine, improved, warm):
-    (made,) = rows("from training_sets where objective = 'grpo'")
+def test_steps_train_on_groups_whose_outcomes_differ_and_each_on_the_version_before(
+    stack, registry, engine, improved, warm
+):
+    made = rows("select * from training_sets where objective = 'grpo' and n_rows > 0 order by loop_step")
     (spread,) = rows("""
-        select count(distinct group_id) as groups, min(abs(advantage)) as least, sum(len(input_ids)) as tokens
+        select count(distinct group_id) as groups, min(abs(advantage)) as least, count(distinct training_set_id) as sets
         from training_rows inner join training_sets using (training_set_id) where objective = 'grpo'
     """)
-    assert made["policy_version"] == warm
-    assert spread["groups"] >= 1 and spread["least"] > 0
+    assert [one["policy_version"] for one in made] == [warm, warm + 1]
+    assert spread["groups"] >= spread["sets"] == 2 and spread["least"] > 0
     found = registry.version(stack.model_name, improved)
-    assert (found.lineage.stage, found.lineage.parent) == ("grpo", warm)
-    assert engine.served_version() == improved > warm
+    assert (found.lineage.stage, found.lineage.parent) == ("grpo", warm + 1)
+    assert engine.served_version() == improved == warm + 2
+
+
+def test_what_a_loop_trains_on_is_as_young_as_it_may_be_and_each_group_is_in_one_step(improved):
+    steps = rows("select * from queries.loop_steps where loop_id = 'loop' order by step")
+    assert [one["step"] for one in steps] == [1, 2]
+    assert max(one["max_staleness"] for one in steps) <= 1
+    groups = rows(
+        "select unnest((selection -> '$.asked.group_ids')::varchar[]) as name from training_sets where loop_id = 'loop'"
+    )
+    assert len({one["name"] for one in groups}) == len(groups) == 2 * (PROBLEMS + 4)
+    (left,) = rows("select * from queries.loop_groups where loop_id = 'loop'")
+    assert (left["begun"], left["consumed"], left["left_to_play"]) == (len(groups), len(groups), 0)
+
+
+def test_episodes_are_played_while_the_first_step_is_trained(improved):
+    (found,) = rows("""
+        select count(*) as n
+        from episodes, training_sets, model_versions
+        where training_sets.loop_id = 'loop' and loop_step = 0 and model_versions.training_set_id = training_sets.training_set_id
+            and run_id like 'loop-%' and ended_at > training_sets.created_at and started_at < model_versions.created_at
+    """)
+    assert found["n"] > 0
+
+
+def test_a_loop_moves_the_challenger_and_the_gate_the_champion(improved, warm):
+    moves = rows("""
+        select object.split('@')[2] as alias, (detail ->> '$.to')::bigint as version, (detail ->> '$.evidence.gate_id') as gate
+        from audit where action = 'move alias' and actor like '%(improve)' or action = 'move alias' and actor like '%(release)'
+        order by noted_at
+    """)
+    mine = [(one["alias"], one["version"]) for one in moves if one["version"] > warm]
+    assert mine == [("challenger", warm + 1), ("challenger", warm + 2), ("champion", warm + 2)]
+    (decided,) = rows(f"from gates where candidate = {warm + 2}")
+    assert (decided["passed"], decided["candidate"], decided["champion"]) == (True, warm + 2, warm)
+    assert moves[-1]["gate"] == decided["gate_id"]
 
 
 def test_demonstrations_are_nothing_to_improve_on_and_the_error_says_so(command, improved):
