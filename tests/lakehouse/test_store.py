@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse import store
+from lakehouse import clustering, layout, store
 from lakehouse.query import QueryError, query
 from lakehouse.records import Call
 from lakehouse.schema import SCHEMA_VERSION, TABLES
@@ -144,3 +145,44 @@ def test_rows_are_read_from_the_files_that_may_hold_them(lake, make, monkeypatch
     assert rows["run_id"].to_pylist() == ["one"]
     with pytest.raises(BrokenTable):
         store.read(lake, delta, ["episode_id"])
+
+
+def test_of_a_large_file_only_the_row_groups_are_read_that_may_hold_such_rows(lake, make, monkeypatch):
+    monkeypatch.setattr(layout, "rows_per_group", lambda table, rows=None: 4)
+    for shard in range(2):
+        make.group([True] * 4, problem_id=f"p{shard}").land(lake)
+    clustering.cluster(lake, "episodes")
+    path = data_file_of_now(lake, "episodes")
+    groups = pq.ParquetFile(path).metadata
+    assert groups.num_row_groups == 2
+    delta = store.opened(lake, "episodes")
+    names = store.read(lake, delta, ["episode_id"])["episode_id"].to_pylist()
+    last = groups.row_group(1).column(0)  # the key
+    content = bytearray(path.read_bytes())
+    content[last.data_page_offset : last.data_page_offset + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    assert (
+        store.read(lake, delta, ["episode_id"], [("episode_id", "in", names[:2])])["episode_id"].to_pylist()
+        == names[:2]
+    )
+    with pytest.raises(BrokenTable, match=path.name):
+        store.read(lake, delta, ["episode_id"], [("episode_id", "in", names[-1:])])
+
+
+def test_the_newest_version_is_told_by_the_logs_names_from_a_checkpoint_on(lake, make):
+    log = Path(lake, "episodes", "_delta_log")
+    assert store.newest(log) is None
+    for sample in range(3):
+        make.batch(sample=sample).land(lake)
+    assert store.newest(log) == store.opened(lake, "episodes").version() == 3
+    Writer(lake).compact()
+    make.batch(sample=3).land(lake)
+    assert store.newest(log) == store.opened(lake, "episodes").version()
+    assert store.newest(log, 2) == store.newest(log)
+    (log / "_last_checkpoint").write_text("{cut off")
+    assert store.newest(log) == store.opened(lake, "episodes").version()
+
+
+def data_file_of_now(lake: str, table: str) -> Path:
+    (path,) = store.opened(lake, table).file_uris()
+    return Path(path.removeprefix("file://"))
