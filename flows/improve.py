@@ -187,13 +187,14 @@ async def improve(
         Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns), backend, concurrency, deadline_s
     )
     with alone():
-        await load_problems(list({**wanted, **exam.problems} if judge else wanted))
+        kinds = list({**wanted, **exam.problems} if judge else wanted)
+        await load_problems(kinds)
         check(terms, await asyncio.to_thread(drawable, draw))
         print(f"loop {name}: if this is interrupted, the same parameters with this loop id continue it")
         if judge:
             await played((await asyncio.to_thread(standing)).version, exam)  # now, that the gate swaps nothing later
         progress = await Progress.begin("collecting train", rounds * terms.batch * samples)
-        async with set_up(play, name, progress, list(wanted)) as stage, waits_shown(name):
+        async with set_up(play, name, progress, kinds) as stage, waits_shown(name):
             parts = _Parts(
                 terms,
                 Waves(name, draw),

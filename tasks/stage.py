@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from lakehouse.records import Dispatch, Problem, digest
@@ -60,6 +61,19 @@ class Term:
         return self.until
 
 
+@dataclass(frozen=True)
+class Room:
+    """How many episodes, episodes in boxes, and gradings go on at a time."""
+
+    episodes: asyncio.Semaphore
+    boxed: asyncio.Semaphore
+    grading: asyncio.Semaphore
+    boxes: int  # places for episodes in boxes that there are in all
+
+
+_ROOM: ContextVar[Room | None] = ContextVar("room", default=None)
+
+
 @dataclass
 class Stage:
     """What all episodes of a run, or of a loop, share."""
@@ -72,15 +86,13 @@ class Stage:
     agent: Agent | None
     trees: Trees | None
     progress: Progress
-    places: asyncio.Semaphore
-    boxed: asyncio.Semaphore  # for episodes in boxes
-    grading: asyncio.Semaphore
+    room: Room
     version: int  # that was served when it was looked at last
 
     async def perform(self, intent: Dispatch, problem: Problem, term: Term | None = None) -> Result:
         """Play an episode as soon as there is a place. What it meets becomes its status, not an exception."""
-        boxed = self.boxed if kind_of(problem.kind).boxed else nullcontext()
-        async with boxed, self.places:
+        boxed = self.room.boxed if kind_of(problem.kind).boxed else nullcontext()
+        async with boxed, self.room.episodes:
             with suppress(EngineError):  # the episode will meet it too, and say so
                 self.version = await asyncio.to_thread(self.engine.served_version)
             result = await run_episode(
@@ -96,7 +108,7 @@ class Stage:
                 agent=self.agent,
                 door=self.settings.door,
                 until=term.begin() if term else None,
-                grading=self.grading,
+                grading=self.room.grading,
             )
         await self.progress.advance()
         return result
@@ -106,7 +118,8 @@ class Stage:
 async def set_up(play: Play, run_id: str, progress: Progress, kinds: Collection[str]) -> AsyncIterator[Stage]:
     """A stage for problems of these kinds, for as long as the block runs. Boxes that it keeps warm are labelled with the run.
 
-    Episodes, boxes and gradings at a time are at most what is free of the limits that all runs share: `tasks.limits`.
+    Episodes, boxes and gradings at a time are at most what is free of the limits that all runs share: `tasks.limits`. Within
+    another stage, as an evaluation within a loop, they share the room of that one: it must not wait for what it is part of.
     """
     settings = Settings()
     in_boxes = play.concurrency if any(kind_of(kind).boxed for kind in kinds) else 0
@@ -114,9 +127,7 @@ async def set_up(play: Play, run_id: str, progress: Progress, kinds: Collection[
     with suppress(BackendUnavailable):  # episodes without a box need no image, and those with one say what is missing
         await asyncio.to_thread(backend.prepare)
     async with (
-        places(ENGINE, play.concurrency) as playing,
-        places(BOXES, min(in_boxes, playing)) as boxed,
-        places(GRADING, min(boxed, cores())) as grading,
+        _room(play.concurrency, in_boxes) as room,
         gateway_client() as gateway,
         _warm(backend, play.warm_boxes, run_id) as boxes,
     ):
@@ -130,11 +141,29 @@ async def set_up(play: Play, run_id: str, progress: Progress, kinds: Collection[
                 agent=None if play.agent == "policy" else find(play.agent),
                 trees=Trees(TreeStore()) if play.keep_trees else None,
                 progress=progress,
-                places=asyncio.Semaphore(playing),
-                boxed=asyncio.Semaphore(boxed),
-                grading=asyncio.Semaphore(grading),
+                room=room,
                 version=await asyncio.to_thread(engine.served_version),
             )
+
+
+@asynccontextmanager
+async def _room(concurrency: int, in_boxes: int) -> AsyncIterator[Room]:
+    """The room of the stage around this one, else one of its own."""
+    around = _ROOM.get()
+    if around is not None and (around.boxes or not in_boxes):
+        yield around
+        return
+    async with (
+        places(ENGINE, concurrency) as playing,
+        places(BOXES, min(in_boxes, playing)) as boxed,
+        places(GRADING, min(boxed, cores())) as grading,
+    ):
+        room = Room(asyncio.Semaphore(playing), asyncio.Semaphore(boxed), asyncio.Semaphore(grading), boxed)
+        token = _ROOM.set(room)
+        try:
+            yield room
+        finally:
+            _ROOM.reset(token)
 
 
 @asynccontextmanager
