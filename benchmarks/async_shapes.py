@@ -1,7 +1,8 @@
 """Workloads for the simulated loop: what an episode samples, reads and waits for.
 
 `math` is AReaL's setting (arXiv 2505.24298, table 3), an eighth of it: 16 answers per prompt of up to 27,648 tokens, 64
-sequences per device in a batch. `math-7b` is its larger one, with 43 per device. That answers are lognormal with a tail that is
+sequences per device in a batch; `math-wide` spreads the same over four times the devices, 16 per device, as its scaling up to 512
+does (figure 4). `math-7b` is its larger one, with 43 per device. That answers are lognormal with a tail that is
 cut off, the longest many times the median, is what systems papers report (RollPacker, arXiv 2509.21009). `swe` is an agent in
 a repository: dozens of turns, up to 100, in 40,000 tokens of context (SkyRL-Agent, arXiv 2511.16108; Golubev et al.,
 2508.03501). `search` and `repair` are episodes of a quickstart's lake, as recorded; `async_recorded.json` says which.
@@ -93,6 +94,7 @@ def _recorded() -> dict[str, list[Any]]:
 
 SHAPES = (
     Shape("math", SMALL, devices=16, batch=64, samples=16, draw=_math),
+    Shape("math-wide", SMALL, devices=16, batch=16, samples=16, draw=_math),
     Shape("math-7b", LARGE, devices=18, batch=48, samples=16, draw=_math),
     Shape("swe", LARGE, devices=8, batch=32, samples=8, draw=_swe),
     Shape("search", SMALL, devices=8, batch=32, samples=8, draw=_as_recorded("search")),
