@@ -104,7 +104,7 @@ def check_stack() -> None:
 
 
 def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
-    """Options `--some-name VALUE` for each parameter of a flow; dictionaries and lists as JSON.
+    """Options `--some-name VALUE` for each parameter of a flow; dictionaries and lists as JSON, a switch also without a value.
 
     What the flow would refuse ends here, with a usage line and exit status 2.
     """
@@ -128,6 +128,7 @@ def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
             required=name in schema.get("required", []),
             help=((about.get("description") or "") + note).replace("%", "%%"),
             metavar=_metavar(about),
+            **({"nargs": "?", "const": "true"} if about.get("type") == "boolean" else {}),
         )
         if _is_list_of_text(name, about):
             parser.add_argument(

@@ -85,3 +85,11 @@ def test_a_flow_without_a_stack_says_how_to_get_one(lakeloop, name):
     assert ended.status == 1
     assert ended.err.startswith("error: no Prefect server of ")
     assert "nothing answers. Run `lakeloop up` first." in ended.said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [([], {}), (["--dry-run"], {"dry_run": "true"}), (["--dry-run", "false"], {"dry_run": "false"})],
+)
+def test_a_switch_needs_no_value(arguments, given):
+    assert parse(FLOW["maintain"], arguments) == given
