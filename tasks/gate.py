@@ -78,8 +78,9 @@ def decided(
     settings = Settings()
     name = settings.model_name
     facts = gates.training_agreement(Registry(settings.mlflow_url), name, candidate) | (estimate or {})
+    sitting = None if champion is None or against is None else (champion, against)
     measured = measure(
-        None, name, candidate, run=run, against=against, facts=facts,
+        None, name, candidate, run=run, against=sitting, facts=facts,
         confidence=policy.confidence, resamples=policy.resamples, adjust_kinds=policy.adjust_kinds,
     )  # fmt: skip
     rules = policy.before_playing if only_estimate else None

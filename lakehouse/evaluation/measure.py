@@ -12,17 +12,23 @@ from lakehouse.query import Connection, connect
 
 Values = dict[str, float]  # by metric; one that cannot be measured is not there
 
+# The episodes of one run. One that another version played is no evidence of this one.
+_EPISODES = """
+    select * replace (if(fate in ('scored', 'unscored') and model_version <> $version, 'mixed', fate) as fate)
+    from evaluated
+    where run_id = $run
+"""
+
 # Of each kind of problem and of all: what the episodes of one run say.
-_OWN = """
+_OWN = f"""
     with severe as (
         select distinct episode_id from radar where severe
     ),
 
     told as (
-        select evaluated.*, severe.episode_id is not null as hacked, fate in ('scored', 'unscored') as played
-        from evaluated
+        select episodes.*, severe.episode_id is not null as hacked, fate in ('scored', 'unscored') as played
+        from ({_EPISODES}) as episodes
         left join severe using (episode_id)
-        where run_id = $run
     )
 
     select
@@ -38,7 +44,7 @@ _OWN = """
         avg((fate = 'mixed')::int) as mixed
     from told
     group by grouping sets ((problem_kind), ())
-"""
+"""  # noqa: S608 - SQL made of SQL
 
 # A row per problem: how many pairs, and what candidate and champion got in them.
 _PAIRS = """
@@ -47,8 +53,8 @@ _PAIRS = """
         count(*) as pairs,
         sum(ours.outcome - theirs.outcome) as outcome,
         sum(ours.reward - theirs.reward) as reward
-    from (from evaluated where run_id = $candidate and fate = 'scored') as ours
-    inner join (from evaluated where run_id = $champion and fate = 'scored') as theirs
+    from (from evaluated where run_id = $run and model_version = $version and fate = 'scored') as ours
+    inner join (from evaluated where run_id = $against and model_version = $champion and fate = 'scored') as theirs
         on
             ours.problem_id = theirs.problem_id
             and ours.problem_edition is not distinct from theirs.problem_edition
@@ -95,7 +101,8 @@ _VERSION = """
     select
         (select share from hacked) as training_hack_rate,
         -- an erasure may have taken rows since, which is for `tainted` to say
-        (select gap + if(tainted.version is null, abs(n_trained_tokens - coalesce(tokens, 0)), 0) from accounted, held) as ledger_gap,
+        (select gap + if(tainted.version is null, abs(n_trained_tokens - coalesce(tokens, 0)), 0) from accounted, held)
+            as ledger_gap,
         (select accepted::int from deployed) as proven,
         (select (proof ->> '$.mean_difference')::double from deployed) as proof_mean,
         (select (proof ->> '$.max_difference')::double from deployed) as proof_max,
@@ -122,24 +129,26 @@ def measure(
     candidate: int,
     *,
     run: str | None,
-    against: str | None,
+    against: tuple[int, str] | None,
     facts: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     resamples: int = 10_000,
     adjust_kinds: bool = False,
 ) -> Measurements:
-    """Everything about a version whose exam is `run`, against the champion's exam `against`.
+    """Everything about a version whose exam is `run`, against the champion: its version and the run of its exam.
 
     None for an exam that was not sat. `facts` are metrics of the version that the lake does not hold.
     """
-    runs = {side: one for side, one in (("candidate", run), ("champion", against)) if one is not None}
+    sides = {"candidate": None if run is None else (candidate, run), "champion": against}
+    sat = {side: one for side, one in sides.items() if one is not None}
     with connect(lake) as connection:
         about = _first(connection, _VERSION, {"name": name, "version": candidate}) | dict(facts or {})
-        own = {side: _own(connection, one) for side, one in runs.items()}
-        fates = {side: _fates(connection, one) for side, one in runs.items()}
+        own = {side: _own(connection, *one) for side, one in sat.items()}
+        fates = {side: _fates(connection, *one) for side, one in sat.items()}
         compared: dict[str, Values] = {}
         if run is not None and against is not None:
-            table = connection.execute(_PAIRS, {"candidate": run, "champion": against}).pl()
+            asked = {"version": candidate, "run": run, "champion": against[0], "against": against[1]}
+            table = connection.execute(_PAIRS, asked).pl()
             kinds = table["scope"].unique(maintain_order=True).to_list()
             shared = 1 - (1 - confidence) / len(kinds) if adjust_kinds and kinds else confidence
             sums = table.select("outcome", "reward", "pairs").to_numpy().astype(np.float64)
@@ -155,6 +164,7 @@ def measure(
     }
     values[TOTAL] |= about
     champion = {scope: _without_count(told) for scope, told in theirs.items()}
+    runs = {side: one for side, (_, one) in sat.items()}
     return Measurements(values=values, champion=champion, fates=fates, runs=runs)
 
 
@@ -192,16 +202,14 @@ def _without_count(values: Values) -> Values:
     return {name: value for name, value in values.items() if name != "episodes"}
 
 
-def _own(connection: Connection, run: str) -> dict[str, Values]:
-    rows = connection.execute(_OWN, {"run": run}).pl().to_dicts()
+def _own(connection: Connection, version: int, run: str) -> dict[str, Values]:
+    rows = connection.execute(_OWN, {"version": version, "run": run}).pl().to_dicts()
     return {row.pop("scope"): _measured(row) for row in rows}
 
 
-def _fates(connection: Connection, run: str) -> dict[str, int]:
-    rows = connection.execute(
-        "select fate, count(*) from evaluated where run_id = $1 group by fate order by fate", [run]
-    ).fetchall()
-    return dict(rows)
+def _fates(connection: Connection, version: int, run: str) -> dict[str, int]:
+    counted = f"select fate, count(*) from ({_EPISODES}) group by fate order by fate"  # noqa: S608 - SQL of our own
+    return dict(connection.execute(counted, {"version": version, "run": run}).fetchall())
 
 
 def _first(connection: Connection, sql: str, values: Mapping[str, Any]) -> Values:

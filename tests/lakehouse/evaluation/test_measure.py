@@ -15,7 +15,7 @@ WORSE = ("success_difference_high", ">=", 0.0)
 
 
 def measured(exams, **how):
-    return measure(exams.where, "toy", 2, run="new", against="old", resamples=2000, **how)
+    return measure(exams.where, "toy", 2, run="new", against=(1, "old"), resamples=2000, **how)
 
 
 def decided(policy, exams, champion=1, **how):
@@ -65,6 +65,16 @@ def test_what_never_landed_is_missing_and_other_weights_are_no_evidence(exams, m
     assert found.fates["candidate"] == {"missing": 1, "mixed": 1, "scored": 2}
     assert found.values[TOTAL]["pairs"] == 2
     assert found.values[TOTAL]["mixed"] == found.values[TOTAL]["failed"] == 0.25
+
+
+def test_what_another_version_played_is_no_evidence_whichever_run_it_is_in(exams, make):
+    """Somebody moved the alias before the run began: all of its tokens are of version 3."""
+    exams.sit(1, "search/a", [1, 1])
+    exams.sit(2, "search/a", [1])
+    exams.sit(2, "search/b", [0], model_version=3, calls=[make.call([1], [2, 3], version=3)])
+    found = measured(exams)
+    assert found.fates["candidate"] == {"mixed": 1, "scored": 1}
+    assert (found.values[TOTAL]["pairs"], found.values[TOTAL]["success"]) == (1, 1)
 
 
 def test_an_episode_that_should_have_a_reward_and_has_none_is_unscored(exams):
@@ -129,7 +139,7 @@ def test_a_candidate_that_is_worse_is_refused_and_one_that_is_as_good_passes(exa
     assert not decision.passed
     (reason,) = decision.reasons
     assert reason.startswith("success_difference_high >= 0: it is -0.5")
-    same = measure(exams.where, "toy", 1, run="old", against="old", resamples=2000)
+    same = measure(exams.where, "toy", 1, run="old", against=(1, "old"), resamples=2000)
     assert decide(policy(WORSE), same, name="toy", candidate=1, champion=1).passed
 
 

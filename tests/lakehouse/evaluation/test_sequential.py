@@ -70,9 +70,7 @@ def test_without_rewards_nothing_is_said():
 def test_more_rewards_never_widen_the_interval():
     values = (np.random.default_rng(1).random(600) < 0.3).astype(float)
     ends = [mean_within(values[:n], 0.05) for n in (50, 200, 256, 257, 600)]
-    assert all(
-        later[0] >= earlier[0] and later[1] <= earlier[1] for earlier, later in pairwise(ends)
-    )
+    assert all(later[0] >= earlier[0] and later[1] <= earlier[1] for earlier, later in pairwise(ends))
     assert ends[-1][0] > 0.2 and ends[-1][1] < 0.4
 
 
