@@ -23,12 +23,14 @@ from lakehouse.selection.select import NothingTrainable
 from sandboxes.agents import Sampling
 from tasks.gate import NothingToDecide
 from tasks.improve import (
+    LOOP_ID,
     Drawn,
     PlayedGroup,
     Waves,
     alone,
     drawable,
     play_groups,
+    put_in_service,
     recall_loop,
     roll_back,
     settle_groups,
@@ -121,7 +123,7 @@ async def improve(
     lora: Annotated[int, Field(ge=1)] | None = None,
     max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
     seed: int = 0,
-    loop_id: str | None = None,
+    loop_id: Annotated[str, Field(pattern=LOOP_ID)] | None = None,
 ) -> Improved:
     """Rounds of GRPO from the promoted version: collect, label, train, release, evaluate.
 
@@ -280,6 +282,7 @@ class _Parts:
             )
             for row in rows
         }
+        await asyncio.to_thread(put_in_service, (await self.standing()).version, self.swap)
         if state.settled:
             print(f"going on: {len(state.settled)} groups have settled and {len(state.steps)} steps were taken before")
         return state

@@ -67,7 +67,7 @@ async def train(
     seed: int = 0,
     deadline_s: Annotated[float, Field(gt=0)] = 3600,
     training_set_id: str | None = None,
-    loop_id: str | None = None,
+    loop_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] | None = None,  # names a folder
     loop_step: Annotated[int, Field(ge=0)] | None = None,
 ) -> Trained:
     """Select rows, write the training set, run the trainer. The weights are not yet registered: that is `release`.

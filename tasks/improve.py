@@ -19,6 +19,7 @@ from lakehouse.records import Dispatch, Problem, digest, episode_id
 from sandboxes.episode import Result
 from sandboxes.problems.library import prepare
 from tasks.acting import actor
+from tasks.label import selected
 from tasks.land import put
 from tasks.loop.parts import Group, Settled, Standing, State, Step
 from tasks.registry import moves
@@ -26,11 +27,12 @@ from tasks.registry.versions import Registry, RegistryError
 from tasks.release import deploying, serve
 from tasks.retrying import infrastructure
 from tasks.rollout import Draw, intended, write_down
-from tasks.serving.engine import Swap
+from tasks.serving.engine import Engine, Swap
 from tasks.stack.settings import Settings
 from tasks.stage import Stage, Term
 
 LOCKED_S = 5.0
+LOOP_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"  # part of run ids and of folder names
 
 
 class LoopRunning(RuntimeError):
@@ -202,9 +204,8 @@ def recall_loop(loop_id: str, rubrics: Mapping[str, str]) -> State:
     """All there is of a loop in the lake. What had landed and was not judged is judged now."""
     runs = looping.runs(None, loop_id)
     if runs:
-        within = f"run_id in ({', '.join(repr(run) for run in runs)})"
         for rubric in rubrics.values():
-            label(None, rubric, where=within, actor=actor())
+            label(None, rubric, where=selected(runs, "true"), actor=actor())
     steps = [
         Step(row.number, frozenset(row.group_ids), row.version, finished=row.finished)
         for row in looping.steps(None, loop_id, model_name=Settings().model_name)
@@ -225,6 +226,17 @@ def standing(own: Collection[int] = ()) -> Standing:
     challenger = registry.promoted(name, moves.CHALLENGER)
     version = challenger if challenger is not None and challenger in own and challenger > champion else champion
     return Standing(version, looping.lineage(None, name, version))
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+def put_in_service(version: int, swap: Swap) -> None:
+    """Serve a version, if another one is served: while a loop was away, the watcher may have put the champion back."""
+    with deploying():
+        with Engine(Settings().engine) as engine:
+            served = engine.served_version()
+        if served != version:
+            print(f"version {served} is served and the loop goes on from {version}: deploying that")
+            serve(version, swap=swap)
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)

@@ -68,6 +68,7 @@ def test_values_are_json_where_they_look_like_it_and_null_is_none():
         (["label", "--rubric", "swe@2", "--rubrics", "[]"], "write one of them"),
         (["release"], "the following arguments are required: --folder"),
         (["improve", "--rounds", "1", "2"], "unrecognized arguments: 2"),
+        (["improve", "--loop-id", "../x"], "loop_id: String should match pattern"),
         (["improve", "--staleness", "-1"], "staleness: Input should be greater than or equal to 0"),
         (["colect"], "No such command 'colect'"),
     ],
@@ -85,6 +86,11 @@ def test_a_flow_without_a_stack_says_how_to_get_one(lakeloop, name):
     assert ended.status == 1
     assert ended.err.startswith("error: no Prefect server of ")
     assert "nothing answers. Run `lakeloop up` first." in ended.said
+
+
+def test_the_one_parameter_without_a_default_needs_no_name():
+    assert parse(FLOW["canary"], ["5", "--share", "0.2"]) == {"version": "5", "share": "0.2"}
+    assert parse(FLOW["canary"], ["--version", "5"]) == {"version": "5"}
 
 
 @pytest.mark.parametrize(
