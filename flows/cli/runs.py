@@ -106,7 +106,8 @@ def check_stack() -> None:
 def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
     """Options `--some-name VALUE` for each parameter of a flow; dictionaries and lists as JSON, a switch also without a value.
 
-    What the flow would refuse ends here, with a usage line and exit status 2.
+    The one parameter without a default may be written first, without its name. What the flow would refuse ends here, with
+    a usage line and exit status 2.
     """
     from prefect.exceptions import ParameterTypeError
     from prefect.utilities.callables import get_call_parameters
@@ -139,6 +140,9 @@ def parse(flow: Any, arguments: list[str]) -> dict[str, Any]:
                 help=f"One of --{name.replace('_', '-')}; may be repeated.",
                 metavar="VALUE",
             )
+    required = schema.get("required", [])
+    if len(required) == 1 and arguments and not arguments[0].startswith("-"):  # `lakeloop canary 5`: one can be meant
+        arguments = [f"--{required[0].replace('_', '-')}", *arguments]
     written = vars(parser.parse_args(arguments))
     for name in [name for name in schema["properties"] if f"each {name}" in written]:
         if name in written:

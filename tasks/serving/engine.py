@@ -18,6 +18,7 @@ from tasks.serving.weights import servable
 
 BASE_VERSION = 0  # the label of weights that were never registered: what the engine started with
 UNKNOWN_VERSION = -1  # a reload failed half-way: nobody can say which weights are served
+SCORE_S = 120.0  # for one request of a proof: an engine that is busy with calls takes its time
 _BASE_LABEL = "default"  # vLLM's own label until somebody sets one
 TOLD = 20  # tokens that an engine tells the log-probs of at one place: vLLM's limit unless it is started with another
 
@@ -155,9 +156,8 @@ class Engine:
         if len(token_ids) < 2:
             raise ValueError("a sequence needs at least two tokens to be scored")
         sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
-        answer = self._call(
-            "POST", "/inference/v1/generate", json={"token_ids": list(token_ids), "sampling_params": sampling}
-        )
+        body = {"token_ids": list(token_ids), "sampling_params": sampling}
+        answer = self._call("POST", "/inference/v1/generate", json=body, timeout=SCORE_S)
         entries = answer["prompt_logprobs"][1:]
         scores = [float(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries, strict=True)]
         if not all(math.isfinite(score) for score in scores):
@@ -168,7 +168,8 @@ class Engine:
         """The TOLD likeliest next tokens at a temperature with their log-probs in nats: as sampling sees them, caches and all."""
         sampling = {"max_tokens": 1, "temperature": temperature, "logprobs": TOLD}
         body = {"token_ids": list(token_ids), "sampling_params": sampling}
-        [entry] = self._call("POST", "/inference/v1/generate", json=body)["choices"][0]["logprobs"]["content"]
+        answer = self._call("POST", "/inference/v1/generate", json=body, timeout=SCORE_S)
+        [entry] = answer["choices"][0]["logprobs"]["content"]
         return {one["token_id"]: float(one["logprob"]) for one in entry["top_logprobs"]}
 
     def _call(self, method: str, path: str, **how: Any) -> Any:
