@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from tasks.describe import describe, versions_of
 from tasks.erase import demote, prove, remove_rows, remove_sessions, remove_trees
 
 
@@ -18,4 +19,7 @@ def erase(erasure_id: str) -> dict[str, object]:
     remove_sessions(erasure_id)
     remove_trees(erasure_id)
     demoted = demote(erasure_id)
-    return prove(erasure_id, demoted).model_dump(mode="json")
+    proved = prove(erasure_id, demoted)
+    for version in versions_of(proved.tainted):
+        describe(version, return_state=True)  # their cards say so at the top
+    return proved.model_dump(mode="json")

@@ -2,14 +2,15 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from prefect import flow
+from prefect.runtime import flow_run
 from pydantic import BaseModel, Field
 
 from lakehouse.export import training_set
-from lakehouse.records import TrainingSet
+from lakehouse.records import TrainingSet, digest
 from lakehouse.selection.estimators import Estimator, Overlong
 from lakehouse.selection.select import LoopStep, Selection, estimator_of
 from tasks.label import current_rubrics
@@ -114,7 +115,6 @@ async def train(
     parent = known.policy_version if known and parent is None else parent
     start, model = await asyncio.to_thread(starting_point, parent)
     step = None if loop_id is None or loop_step is None else LoopStep(loop_id, loop_step)
-    work = settings.home.runs / (f"{loop_id}-step-{step.number}" if step else f"{objective}-{uuid4().hex[:12]}")
     asked = {
         "learning_rate": learning_rate,
         "epochs": epochs,
@@ -129,17 +129,14 @@ async def train(
         | {name: value for name, value in asked.items() if value is not None}
         | {
             "model": model,
-            "rows": work / "rows.parquet",
-            "output": work / "model",
-            "work": work / "work",
             "policy_version": start,
             "entropy_bonus": entropy_bonus,
             "advantage": compared,
             "lora": None if lora is None else {"rank": lora, "alpha": 2 * lora},
             "ranks": ranks,
             "seed": seed,
-            "mlflow": {"tracking_uri": settings.mlflow_url, "experiment": "lakeloop", "run_name": work.name},
         }
+        | _placed(settings, "not-named-yet")
     )
     if known is None:
         selection = Selection(
@@ -161,6 +158,8 @@ async def train(
         training_set_id, rows = selected.training_set_id, selected.rows
     else:
         training_set_id, rows = known.training_set_id, known.n_rows
+    run = f"{loop_id}-step-{step.number}" if step else f"{objective}-{_own(training_set_id, start)}"
+    config = TrainConfig.model_validate(config.model_dump() | _placed(settings, run))
     fitted = await fit(training_set_id, config, deadline_s)
     for one in fitted.diagnosis:
         print(one)
@@ -177,6 +176,22 @@ async def train(
         metrics=fitted.metrics,
         diagnosis=[str(one) for one in fitted.diagnosis],
     )
+
+
+def _placed(settings: Settings, run: str) -> dict[str, Any]:
+    """The options of a trainer that say where things are."""
+    work = settings.home.runs / run
+    return {
+        "rows": work / "rows.parquet",
+        "output": work / "model",
+        "work": work / "work",
+        "mlflow": {"tracking_uri": settings.mlflow_url, "experiment": "lakeloop", "run_name": run},
+    }
+
+
+def _own(training_set_id: str, start: int) -> str:
+    """Of this flow run and what it trains on: retried, it finds the folder of its first try and goes on there."""
+    return digest(str(flow_run.id or uuid4()), training_set_id, str(start))[:12]
 
 
 def _pinned(training_set_id: str, objective: ObjectiveName) -> TrainingSet:

@@ -1,5 +1,7 @@
 """Describe: the Prefect task that writes a version's model card."""
 
+from collections.abc import Sequence
+
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -32,3 +34,9 @@ def describe(version: int) -> None:
         found, entries=entries, diagnosis=[str(one) for one in diagnose(entries)], mlflow_url=settings.mlflow_url
     )
     registry.describe(settings.model_name, version, told)
+
+
+def versions_of(names: Sequence[str]) -> list[int]:
+    """The numbers of those that are versions of the served model: of "tiny@3" 3."""
+    parted = [name.rpartition("@") for name in names]
+    return sorted(int(number) for name, _, number in parted if name == Settings().model_name)

@@ -1,6 +1,7 @@
 """What the options of `lakeloop train` ask of the selection."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -61,3 +62,42 @@ async def test_advantages_that_do_not_fit_the_objective_are_refused_before_anyth
     monkeypatch.setattr(flow, "starting_point", lambda parent: (parent, Path("model")))
     with pytest.raises(ValidationError, match="dr_grpo"):
         await flow.train.fn(objective="dr_grpo", advantage="grpo", rubrics=["swe@2"], parent=4)
+
+
+@pytest.fixture
+def folders(monkeypatch, tmp_path):
+    """The folders that trainers were given. Selecting gives what `chosen` holds; the trainer only notes where it was sent."""
+    given, chosen = [], {"training_set_id": "ts-1"}
+
+    async def choose(selection, step=None):
+        return SimpleNamespace(training_set_id=chosen["training_set_id"], rows=1)
+
+    async def fit(training_set_id, config, deadline_s):
+        given.append(config.output)
+        assert (config.rows.parent, config.mlflow.run_name) == (config.output.parent, config.output.parent.name)
+        raise Asked
+
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    monkeypatch.setattr(flow, "starting_point", lambda parent: (parent, Path("model")))
+    monkeypatch.setattr(flow, "choose_rows", choose)
+    monkeypatch.setattr(flow, "fit", fit)
+
+    async def train(*, flow_run, start=4, training_set="ts-1"):
+        chosen["training_set_id"] = training_set
+        monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", flow_run)
+        with pytest.raises(Asked):
+            await flow.train.fn(objective="sft", rubrics=["swe@2"], parent=start)
+        return given[-1]
+
+    return train
+
+
+async def test_a_flow_run_that_is_retried_goes_on_in_its_folder_unless_it_has_other_rows_or_another_start(folders):
+    first = await folders(flow_run="a")
+    assert await folders(flow_run="a") == first
+    others = [
+        await folders(flow_run="b"),
+        await folders(flow_run="a", start=5),
+        await folders(flow_run="a", training_set="ts-2"),
+    ]
+    assert len({first, *others}) == 4
