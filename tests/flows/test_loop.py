@@ -129,7 +129,7 @@ def improved(stack, deployments, registry, sampled, tmp_path_factory):
     policy.write_text(LENIENT)
     drawn = {"problems": {"search": PROBLEMS + 4}, "samples": 4, "seed": SEED - 1, "max_difficulty": EASY}
     judged = {"evaluate_problems": {"search": 4}, "evaluate_every": 2, "policy": str(policy)}
-    terms = {"mode": "async", "staleness": 1, "rounds": 2, "loop_id": "loop"}
+    terms = {"mode": "async", "staleness": 1, "rounds": 2, "loop_id": "loop", "concurrency": 8}
     deployments.complete(deployments.start("improve", **drawn, **judged, **terms))
     return registry.promoted(stack.model_name)
 
