@@ -15,6 +15,7 @@ class Facts(BaseModel):
 
     why: Why
     training_set: TrainingSet | None
+    problems: list[Row]  # by kind: problems, episodes. No names: a card is copied about, and names may be somebody's
     success: list[Row]  # by kind of problem, purpose and rubric: episodes, scored, success
     hacks: list[Row]  # by kind of problem and purpose: episodes, severe, rate, detectors
     proofs: list[Row]  # the newest deployment on each engine: accepted, reason, deployed_at
@@ -31,6 +32,17 @@ def facts(lake: str | None, name: str, version: int) -> Facts:
         return Facts(
             why=held,
             training_set=training_set(connection, held.version.training_set_id),
+            problems=records(
+                connection,
+                """
+                select problem_kind, count(distinct problem_id) as problems, count(*) as episodes
+                from trained_on inner join episodes using (episode_id)
+                where training_set_id = $1
+                group by problem_kind
+                order by problem_kind
+                """,
+                [held.version.training_set_id],
+            ),
             success=records(
                 connection,
                 """

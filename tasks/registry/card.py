@@ -11,6 +11,7 @@ from lakehouse.lineage.cards import Facts
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24  # bars of a curve
+ANCESTORS = 6  # that are shown
 CURVES = {
     "loss": "loss per trained token",
     "entropy": "entropy, nats",
@@ -118,11 +119,12 @@ def _training(facts: Facts) -> str:
     if known is None:
         return ""
     ledger = why.ledger
+    problems = ", ".join(f"{one['problems']} {one['problem_kind']}" for one in facts.problems)
     lines = [
         f"* Training set `{known.training_set_id}`: objective {known.objective}, {known.n_rows} rows of {known.n_episodes} "
         f"episodes, {known.n_trained_tokens} trained tokens",
         f"* Rubrics: {', '.join(known.rubrics)}; filter: {known.filter}",
-        f"* Problems: {len(why.problems)}, most episodes of " + _most(why.problems),
+        f"* Problems: {problems or 'none'}",
         f"* Delta versions: {', '.join(f'{table} {number}' for table, number in sorted(known.pinned_versions.items()))}",
     ]
     if ledger is not None:
@@ -157,9 +159,10 @@ def _curves(facts: Facts, entries: Sequence[Entry], diagnosis: Sequence[str], ml
 
 def _lineage(facts: Facts) -> str:
     held, parents = facts.why.version, facts.why.ancestors
-    chain = " ← ".join(
-        [f"version {held.version} ({held.stage})", *(f"version {one.version} ({one.stage})" for one in parents)]
-    )
+    shown = [f"version {one.version} ({one.stage})" for one in parents]
+    if len(shown) > ANCESTORS:
+        shown = [*shown[: ANCESTORS - 1], f"{len(shown) - ANCESTORS} more", shown[-1]]
+    chain = " ← ".join([f"version {held.version} ({held.stage})", *shown])
     commit = f"\n* Code: commit `{held.commit}`" if held.commit else ""
     return f"## Lineage\n\n* {chain}{commit}\n* Everything: `lakeloop why {held.name}@{held.version}`"
 
@@ -170,10 +173,6 @@ def _bars(values: Sequence[float]) -> str:
     low, high = min(points), max(points)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((one - low) * scale)] for one in points)
-
-
-def _most(problems: Mapping[str, int], shown: int = 5) -> str:
-    return ", ".join(f"{name} ({count})" for name, count in sorted(problems.items(), key=lambda one: -one[1])[:shown])
 
 
 def _version(number: int | None) -> str:

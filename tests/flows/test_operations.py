@@ -21,6 +21,7 @@ HOLD = """
 import asyncio, sys
 from prefect import flow
 from tasks.limits import place, places
+from tasks.progress import Page
 from tasks.stack.limits import BOXES, DEPLOYING, GRADING
 
 @flow
@@ -35,7 +36,13 @@ def deploy():
         print("deploying", flush=True)
         sys.stdin.readline()
 
-{"hold": lambda: asyncio.run(hold()), "deploy": deploy}[sys.argv[1]]()
+@flow
+async def show():
+    page = await Page.begin("a-page", "it begins", "What changes")
+    await page.show("it waits")
+    print("shown", flush=True)
+
+{"hold": lambda: asyncio.run(hold()), "deploy": deploy, "show": lambda: asyncio.run(show())}[sys.argv[1]]()
 """
 
 
@@ -103,6 +110,13 @@ def test_the_places_of_a_killed_holder_come_back(stack, holder, taken):
     again, said = holder("deploy")
     assert said == ["deploying"]
     assert again.poll() is None
+
+
+def test_a_page_is_written_anew_in_its_place(holder, deployments):
+    process, said = holder("show")
+    assert (said, process.wait(60)) == (["shown"], 0)
+    shown = [one["data"] for one in deployments.artifacts() if one["key"] == "a-page"]
+    assert shown == ["it waits"]
 
 
 def test_a_limit_that_the_operator_changed_stays_as_it_is(stack, deployments):
