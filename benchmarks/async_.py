@@ -75,6 +75,9 @@ def one(name: str, quick: bool) -> dict[str, Any]:
     kills = {bound: recover(shape, bound, _split(bound, shape, runs), length, kills=5, seed=1) for bound in (0, AT)}
     return {
         "speedup": {str(bound): round(turns.step_s / found.step_s, 2) for bound, found in runs.items()},
+        "token_speedup": {
+            str(bound): round(found.trained_per_s / turns.trained_per_s, 2) for bound, found in runs.items()
+        },
         "most_speedup": round(1 / (1 - turns.bubble), 2),
         "step_s": {"sync": round(turns.step_s, 1)} | {str(bound): round(one.step_s, 1) for bound, one in runs.items()},
         "sampling_devices": {str(bound): f"{one.split.sample} of {shape.devices}" for bound, one in runs.items()},

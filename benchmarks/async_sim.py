@@ -33,6 +33,11 @@ class Run:
         return self.seconds / self.steps
 
     @property
+    def trained_per_s(self) -> float:
+        """Trained tokens per second, in seconds of one device's training."""
+        return self.trained.useful_s / self.seconds
+
+    @property
     def idle(self) -> float:
         """Share of device time in which a device does nothing at all."""
         return 1 - (self.sampled.busy_s + self.trained.busy_s) / (self.split.devices * self.seconds)

@@ -19,7 +19,7 @@ from flows.label import label
 from flows.release import release
 from flows.train import train
 from lakehouse import connect
-from tasks.release import promote, register, serve
+from tasks.release import register, serve
 from tasks.serving import models
 from tasks.stack import Settings
 
@@ -34,8 +34,6 @@ def measure(settings: Settings, *, quick: bool) -> dict[str, Any]:
 
 async def _measure(settings: Settings, *, quick: bool) -> dict[str, Any]:
     base = await release(models.resolve(settings.model, settings.home), stage="base")
-    await asyncio.to_thread(serve, base)
-    await asyncio.to_thread(promote, base)
     say("demonstrations, and two checkpoints trained on them")
     shown = await collect(problems={"search": 32}, samples=1, max_difficulty=EASY, agent="expert", purpose="bench")
     await asyncio.to_thread(label, run_ids=[shown.run_id])
