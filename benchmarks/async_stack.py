@@ -41,7 +41,6 @@ async def _measure(settings: Settings, *, quick: bool) -> dict[str, Any]:
         (await train(objective="sft", run_ids=[shown.run_id], parent=base, epochs=1, seed=n)).folder for n in (0, 1)
     ]
     released = [await _released(settings, folders[n % 2], base, n) for n in range(2 if quick else 6)]
-    await asyncio.to_thread(serve, base)
     return {**_middles(released), **await _bookkeeping(episodes=64 if quick else 1000, real=16 if quick else 64)}
 
 
