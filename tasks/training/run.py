@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
-from tasks.training import folder, probe
+from tasks.training import folder
 from tasks.training.config import TrainConfig
 from tasks.training.data.mapped import ByRow, Row
 from tasks.training.data.packing import Minibatch, minibatches
 from tasks.training.diagnosis import diagnose
 from tasks.training.errors import NotFinite, TrainingError
-from tasks.training.honesty import agreement, ledger
+from tasks.training.honesty import agreement, ledger, probe
 from tasks.training.model import policy
 from tasks.training.ranks import Ranks, joined
 from tasks.training.saving.checkpoint import Checkpoints, Position

@@ -25,7 +25,7 @@ from tasks.training.config import TrainConfig
 from tasks.training.data.mapped import ByRow
 from tasks.training.errors import TrainingError
 from tasks.training.honesty.agreement import Agreement
-from tasks.training.probe import Probes
+from tasks.training.honesty.probe import Probes
 from tasks.training.ranks import Ranks
 
 KEPT = 2
