@@ -5,15 +5,21 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from tasks.serving.models import TINY
-from tasks.training.tiny.code import code_traces
-from tasks.training.tiny.pretrain import curriculum, pretrain
+from tasks.training.tiny import code, pretrain
 from tasks.training.tiny.traces import echo, lookup, ranking, recital, traces
 
-CODE = code_traces(1, 2)
 RECIPE = json.loads((TINY / "recipe.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def repairs():
+    """Traces of a few modules of the standard library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code, "MODULES", code.MODULES[:8])
+        return code.code_traces(1, 2)
 
 
 def test_the_shipped_weights_are_those_the_recipe_names_and_small():
@@ -41,11 +47,14 @@ def conversation(trace):
     return messages
 
 
-@pytest.mark.parametrize("make", [lookup, ranking, recital, echo, lambda rng: rng.choice(CODE)])
-def test_a_trace_is_written_as_the_chat_template_writes_it(make):
+@pytest.mark.parametrize(
+    "make", [lookup, ranking, recital, echo, None], ids=lambda make: make.__name__ if make else "repair"
+)
+def test_a_trace_is_written_as_the_chat_template_writes_it(make, repairs):
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     for seed in range(20):
-        trace = make(random.Random(seed))
+        rng = random.Random(seed)
+        trace = make(rng) if make else rng.choice(repairs)
         rendered = tokenizer.apply_chat_template(conversation(trace), tokenize=False)
         assert rendered == "".join(piece.text for piece in trace)
 
@@ -77,21 +86,22 @@ def test_the_pretraining_words_come_from_passages_of_training_countries_only():
     assert real_words() and all(word in shown for word in real_words())
 
 
-def test_the_same_seed_gives_the_same_traces():
-    first, second = ([next(stream) for _ in range(20)] for stream in (traces(3, CODE, 0.5), traces(3, CODE, 0.5)))
+def test_the_same_seed_gives_the_same_traces(repairs):
+    first, second = ([next(stream) for _ in range(20)] for stream in (traces(3, repairs, 0.5), traces(3, repairs, 0.5)))
     assert first == second
 
 
-def lessons():
-    return [replace(one, batch=2) for one in curriculum(0, CODE, echoes=1, lookups=1, repairs=1)]
-
-
-def test_the_same_arguments_give_the_same_weights_and_a_folder_that_loads(tmp_path, monkeypatch):
+def test_the_same_arguments_give_the_same_weights_and_a_folder_that_loads(tmp_path, monkeypatch, repairs):
     torch.set_num_threads(1)
-    monkeypatch.setattr("tasks.training.tiny.pretrain.TOKENIZER_TRACES", 300)
+    monkeypatch.setattr(pretrain, "TOKENIZER_TRACES", 300)
+    small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    monkeypatch.setattr(pretrain, "LlamaConfig", lambda **told: LlamaConfig(**told | small))
     for name in ("a", "b"):
         torch.manual_seed(0)
-        pretrain(tmp_path / name, start=None, lessons=lessons(), code=CODE, peak=1e-3)
+        lessons = pretrain.curriculum(0, repairs, echoes=1, lookups=1, repairs=1)
+        pretrain.pretrain(
+            tmp_path / name, start=None, lessons=[replace(one, batch=2) for one in lessons], code=repairs, peak=1e-3
+        )
     a, b = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b"))
     assert a == b
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").dtype == torch.float16
