@@ -7,7 +7,7 @@ import polars as pl
 
 from lakehouse import store
 from lakehouse.query.connection import Connection
-from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, Unreadable, refused
+from lakehouse.query.errors import NO_ROWS, NotAllowed, QueryError, UnknownPin, Unreadable, refused
 from lakehouse.query.relations import SQL, Relation, relation, relations
 from lakehouse.query.roles import UnknownRole, known
 from lakehouse.records import TrainingSet
@@ -57,9 +57,7 @@ def query(sql: str, lake: str | None = None) -> pl.DataFrame:
     with connect(lake) as connection:
         found = connection.sql(sql)
         if found is None:
-            raise QueryError(
-                f"{sql.strip()!r} gives no rows: ask with SELECT, or FROM a table; `lakeloop tables` lists them"
-            )
+            raise QueryError(NO_ROWS)
         try:
             return found.pl()
         except duckdb.Error as error:

@@ -2,9 +2,9 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import duckdb
 import polars as pl
@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakehouse import store
 from lakehouse.erased import check_pins
 from lakehouse.query import engine
-from lakehouse.query.errors import NotAllowed, QueryError, UnknownPin, Unreadable, refused
+from lakehouse.query.errors import NO_ROWS, NotAllowed, QueryError, UnknownPin, Unreadable, refused
 from lakehouse.query.guard import admitted
 from lakehouse.query.relations import SCHEMAS, behind, relations
 from lakehouse.query.roles import shown
@@ -21,6 +21,7 @@ from lakehouse.query.snapshots import Snapshot
 from lakehouse.schema import TABLES, Table, duckdb_type
 
 _numbers = itertools.count()
+T = TypeVar("T")
 
 
 class Connection:
@@ -73,20 +74,20 @@ class Connection:
         return frozenset(self._opened)
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        return self._raw.fetchone()
+        return self._fetched(self._raw.fetchone)
 
     def fetchall(self) -> list[Any]:
-        return self._raw.fetchall()
+        return self._fetched(self._raw.fetchall)
 
     def pl(self) -> pl.DataFrame:
-        return self._raw.pl()
+        return self._fetched(self._raw.pl)
 
     def to_arrow_table(self) -> pa.Table:
-        return self._raw.to_arrow_table()
+        return self._fetched(self._raw.to_arrow_table)
 
     def df(self) -> Any:
         """A pandas data frame, where pandas is installed."""
-        return self._raw.df()
+        return self._fetched(self._raw.df)
 
     def close(self) -> None:
         with contextlib.suppress(duckdb.Error):  # closed before
@@ -102,6 +103,15 @@ class Connection:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _fetched(self, fetch: Callable[[], T]) -> T:
+        """What the last statement gave. QueryError where it gave no rows, Unreadable where reading on fails."""
+        try:
+            return fetch()
+        except duckdb.Error as error:
+            if "No open result set" in str(error):
+                raise QueryError(NO_ROWS) from error
+            raise refused(error) from error
 
     def _admit(self, sql: str) -> None:
         """Refuse what does more than read, and make what is named."""

@@ -2,6 +2,8 @@
 
 import duckdb
 
+NO_ROWS = "this SQL gives no rows: ask with SELECT, or FROM a table; `lakeloop tables` lists them"
+
 
 class QueryError(ValueError):
     """DuckDB refused the SQL, or could not read a table; the message holds its own words."""

@@ -100,3 +100,8 @@ def test_what_closes_our_bracket_is_no_condition(landed):
 def test_sql_without_rows_is_told(lake, sql):
     with pytest.raises(QueryError, match="gives no rows: ask with SELECT"):
         query(sql, lake)
+
+
+def test_a_connection_that_was_asked_nothing_has_no_rows(lake):
+    with connect(lake) as connection, pytest.raises(QueryError, match="gives no rows: ask with SELECT"):
+        connection.execute("-- nothing").pl()
