@@ -59,12 +59,13 @@ def _stuck() -> dict[str, Any]:
 def _failures(notify: str, block_id: str) -> dict[str, Any]:
     return {
         "name": f"{FAILURES} ({notify})",
-        "description": "A flow run that was started by itself, and failed or crashed, is told to people.",
+        "description": "A run of a deployment that failed or crashed is told to people. Who runs a command sees it.",
         "trigger": {
             "type": "event",
             "posture": "Reactive",
             "expect": ["prefect.flow-run.Failed", "prefect.flow-run.Crashed"],
             "match": {"prefect.resource.id": "prefect.flow-run.*"},
+            "match_related": {"prefect.resource.role": "deployment"},  # the parts of a run have none
             "threshold": 1,
             "within": 0,
         },

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
 import pytest
 
 from tasks.stack import automations, limits
@@ -195,20 +196,48 @@ def test_what_has_landed_is_labelled_once_its_trigger_is_on_and_an_upgrade_leave
         deployments.http.patch(f"automations/{trigger()['id']}", json={"enabled": False}).raise_for_status()
 
 
-def test_failures_are_told_to_the_block_that_is_named(stack, deployments):
-    with pytest.raises(automations.NoSuchBlock, match="LAKELOOP_NOTIFY is 'slack-webhook/nobody'"):
-        automations.create(stack.prefect_url, "slack-webhook/nobody")
-    kind = httpx.get(f"{stack.prefect_url}/block_types/slug/custom-webhook", timeout=30).json()
-    schema = deployments.ask(
-        "POST", "block_schemas/filter", {"block_schemas": {"block_type_id": {"any_": [kind["id"]]}}}
-    )[0]
+@pytest.fixture
+def inbox():
+    """Somebody's webhook: its URL, and what was sent there."""
+    got = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append(self.rfile.read(int(self.headers["content-length"])).decode())
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/", got
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_failure_is_told_to_the_block_that_is_named(stack, deployments, inbox):
+    url, got = inbox
+    with pytest.raises(automations.NoSuchBlock, match="LAKELOOP_NOTIFY is 'custom-webhook/nobody'"):
+        automations.create(stack.prefect_url, "custom-webhook/nobody")
+    kind = deployments.ask("GET", "block_types/slug/custom-webhook")
+    asked = {"block_schemas": {"block_type_id": {"any_": [kind["id"]]}}}
+    schema = deployments.ask("POST", "block_schemas/filter", asked)[0]
     block = {"name": "team", "block_type_id": kind["id"], "block_schema_id": schema["id"]}
-    block["data"] = {"name": "team", "url": "http://127.0.0.1:9/"}
-    made = deployments.ask("POST", "block_documents/", block)
+    block["data"] = {"name": "team", "url": url, "json_data": {"text": "{{subject}}: {{body}}"}}
+    deployments.ask("POST", "block_documents/", block)
     for _ in range(2):
         automations.create(stack.prefect_url, "custom-webhook/team")
-    (told,) = [
-        one for one in deployments.every_automation() if one["name"] == f"{automations.FAILURES} (custom-webhook/team)"
-    ]
-    assert told["actions"][0]["block_document_id"] == made["id"]
-    deployments.http.delete(f"automations/{told['id']}").raise_for_status()
+    name = f"{automations.FAILURES} (custom-webhook/team)"
+    (installed,) = [one for one in deployments.every_automation() if one["name"] == name]
+    try:
+        time.sleep(2)  # the server hears of a new automation a moment later
+        run_id = deployments.start("erase", erasure_id="er-nobody")
+        assert deployments.ended(run_id)["type"] == "FAILED"
+        until(lambda: got, "nothing was sent")
+        assert "erase" in got[0] and "er-nobody" in got[0] and run_id in got[0]
+    finally:
+        deployments.http.delete(f"automations/{installed['id']}").raise_for_status()
