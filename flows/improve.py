@@ -201,7 +201,7 @@ async def improve(
                 terms,
                 Waves(name, draw),
                 stage,
-                training={"learning_rate": learning_rate, "lora": lora, "seed": seed},
+                training={"learning_rate": learning_rate, "lora": lora},
                 exam=exam if judge else None,
                 evaluate_every=evaluate_every,
                 policy=policy,
@@ -318,6 +318,7 @@ class _Parts:
                 training_set_id=known.training_set_id if known else None,
                 loop_id=self.waves.loop_id,
                 loop_step=number,
+                seed=self.waves.draw.seed + number + 1,
                 **self.training,
             )
         except NothingTrainable as nothing:
