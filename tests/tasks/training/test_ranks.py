@@ -17,12 +17,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lakehouse.records import TrainingRow
 from tasks.training import folder
 from tasks.training.config import TrainConfig
 from tasks.training.errors import TrainingError
 
 Configure = Callable[..., TrainConfig]
 Train = Callable[[TrainConfig], Path]
+Export = Callable[..., Path]
 
 SHAPE = {"epochs": 3, "learning_rate": 0.002, "minibatch": 3, "weight_decay": 0.01, "warmup_steps": 2}
 TOLERANCE = 2e-5  # of a weight after nine steps: ranks add up in another order
@@ -108,8 +110,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 rank.join(10)
 
 
-def same(one: Path, other: Path, *, within: float) -> None:
-    weights = [load_file(path / "model.safetensors") for path in (one, other)]
+def same(one: Path, other: Path, *, within: float, name: str = "model") -> None:
+    weights = [load_file(path / f"{name}.safetensors") for path in (one, other)]
     assert weights[0].keys() == weights[1].keys()
     for name, expected in weights[0].items():
         torch.testing.assert_close(weights[1][name], expected, rtol=0, atol=within)
@@ -182,6 +184,37 @@ def test_matrices_split_over_two_ranks_learn_what_whole_ones_do(
     uneven = start(configure(**shape, ranks=4, tensor_parallel=4, output=tmp_path / "uneven"))
     assert uneven.statuses() == [1] * 4
     assert "num_key_value_heads=2, which tensor_parallel=4 does not divide" in uneven.said
+
+
+def test_pairs_and_values_on_two_ranks_are_those_of_one(
+    configure: Configure, train: Train, start: Start, tmp_path: Path, sampled: list[TrainingRow], export: Export
+) -> None:
+    rows = {
+        "dpo": [row.model_copy(update={"group_id": f"gr-{row.row_index // 2}"}) for row in sampled],
+        "ppo": [row.model_copy(update={"advantage": row.reward}) for row in sampled],
+    }
+    for name, of_name in rows.items():
+        told = SHAPE | {"objective": name, "rows": export(of_name, f"{name}.parquet"), "learning_rate": 5e-4}
+        two = start(configure(**told, ranks=2, output=tmp_path / name / "two"))
+        one = train(configure(**told, output=tmp_path / name / "one"))
+        same(one, two.finished(), within=TOLERANCE)
+    same(one / "critic", tmp_path / "ppo" / "two" / "critic", within=TOLERANCE, name="value_head")
+
+
+def test_adapters_on_two_ranks_killed_and_gone_on_with_on_one_are_those_of_one(
+    configure: Configure, train: Train, start: Start, tmp_path: Path
+) -> None:
+    shape = SHAPE | {"lora": {"rank": 4, "alpha": 8}, "learning_rate": 5e-4}
+    two = configure(**shape, ranks=2, checkpoint_every=2, output=tmp_path / "two")
+    broken = start(two)
+    one = train(configure(**shape, output=tmp_path / "one"))
+    broken.until(checkpoint(two, 4).exists)
+    for rank in broken.ranks:
+        rank.kill()
+    broken.statuses()
+    gone_on = train(two.model_copy(update={"ranks": 1, "checkpoint_every": 0}))
+    same(one, gone_on, within=TOLERANCE)
+    same(one / "adapter", gone_on / "adapter", within=TOLERANCE, name="adapter_model")
 
 
 def test_killed_at_any_point_and_resumed_a_run_ends_with_the_same_bits(
