@@ -157,7 +157,7 @@ async def _copy(answer: httpx.Response, send: Send) -> None:
 
 def _client(path: Path) -> httpx.AsyncClient:
     # No time limit of its own: the worker that has the call has the deadlines.
-    # The other worker closes what was idle for 5 s (uvicorn's default): a connection must not be used just then.
+    # Shorter than what the other worker keeps, see `listen.KEEP_ALIVE_S`.
     limits = httpx.Limits(max_connections=1024, max_keepalive_connections=64, keepalive_expiry=IDLE_S)
     transport = httpx.AsyncHTTPTransport(uds=str(path), limits=limits)
     return httpx.AsyncClient(

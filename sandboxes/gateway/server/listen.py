@@ -17,6 +17,9 @@ from sandboxes.gateway.server.bounded import Bounded
 
 BACKLOG = 1024
 ENDED_AT_ONCE = 3  # exit status
+# A client must be the first to let go of an idle connection, or it may send a call into one that is just being closed, and
+# not know whether it arrived: httpx keeps one for 5 s, aiohttp for 15 s, Java's client for 30 s.
+KEEP_ALIVE_S = 75
 SOCKET_PATH_BYTES = 107  # what the kernel takes of a Unix socket's path
 
 
@@ -80,6 +83,7 @@ def config(
         server_header=False,
         proxy_headers=False,  # nothing here depends on who the client says it is
         lifespan="on" if lifespan else "off",
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=2,  # for answers on their way out: calls were waited for before
         backlog=BACKLOG,
         ssl_certfile=tls_cert,

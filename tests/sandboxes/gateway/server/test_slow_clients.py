@@ -4,10 +4,12 @@ import asyncio
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+import aiohttp
+import httpx
 import pytest
 
 from sandboxes.gateway.server.bounded import Bounded
-from sandboxes.gateway.server.listen import serving
+from sandboxes.gateway.server.listen import config, serving
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n"
 
@@ -104,3 +106,9 @@ async def test_who_reads_slowly_keeps_the_connection():
             read += part.count(b"x")
             await asyncio.sleep(0.01)
     assert read == parts * 262_144
+
+
+async def test_the_client_is_the_first_to_let_go_of_an_idle_connection():
+    async with httpx.AsyncClient() as ours, aiohttp.ClientSession() as theirs:
+        kept = [ours._transport._pool._keepalive_expiry, theirs.connector._keepalive_timeout]
+    assert all(0 < one < config(echo).timeout_keep_alive for one in kept)
