@@ -7,6 +7,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -27,7 +28,7 @@ def scored(folder: Path, sequences: Sequence[Sequence[int]]) -> list[Probe]:
         return [_scored(model, list(sequence)) for sequence in sequences]
 
 
-def _scored(model: AutoModelForCausalLM, token_ids: list[int]) -> Probe:
+def _scored(model: Any, token_ids: list[int]) -> Probe:
     ids = torch.tensor([token_ids])
     logits = model(input_ids=ids).logits[0]
     places = spread(range(len(token_ids)))
