@@ -47,8 +47,11 @@ def survey(
     registry: Registry, runs: Path, policy: Policy, *, served: Collection[tuple[str, int]] = ()
 ) -> list[Checkpoint]:
     """Every folder below `runs` that holds something to remove, with what refers to it. `served`: versions that engines serve."""
-    holders = _holders(registry)
-    needed = _needed(holders, policy, served)
+    versions, unread = registry.known()
+    holders: dict[Path, list[Version]] = {}
+    for version in versions:
+        holders.setdefault(version.weights_path, []).append(version)
+    needed = _needed(versions, policy, served)
     using = list(_using(runs))
     found = []
     for run in sorted(runs.glob("*/")):
@@ -57,6 +60,8 @@ def survey(
         if files:
             reasons = [needed[one.name, one.version] for one in held if (one.name, one.version) in needed]
             kept = _in_use(run, using) or (reasons[0] if reasons else None)
+            if run / OUTPUT in unread:
+                kept = "a version whose tags were edited"
             if not held and kept is None and _age(run) < timedelta(days=policy.days):
                 kept = f"written in the last {policy.days:g} days"
             found.append(
@@ -110,23 +115,12 @@ def _remove(registry: Registry, checkpoint: Checkpoint) -> None:
     shutil.rmtree(checkpoint.run / WORK / "checkpoints", ignore_errors=True)
 
 
-def _holders(registry: Registry) -> dict[Path, list[Version]]:
-    """By folder of weights, the versions that are registered from it."""
-    found: dict[Path, list[Version]] = {}
-    for model in registry.client.search_registered_models(max_results=1000):
-        for version in registry.versions(model.name):
-            found.setdefault(version.weights_path, []).append(version)
-    return found
-
-
-def _needed(
-    holders: dict[Path, list[Version]], policy: Policy, served: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], str]:
+def _needed(known: list[Version], policy: Policy, served: Collection[tuple[str, int]]) -> dict[tuple[str, int], str]:
     """Why each version that is needed is."""
     needed: dict[tuple[str, int], str] = {}
     since = datetime.now(UTC) - timedelta(days=policy.days)
     by_model: dict[str, list[Version]] = {}
-    for version in (one for held in holders.values() for one in held):
+    for version in known:
         by_model.setdefault(version.name, []).append(version)
     for name, versions in by_model.items():
         newest = sorted(versions, key=lambda one: one.version)[-policy.versions :]

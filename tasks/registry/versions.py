@@ -6,7 +6,7 @@ folder no longer matches its digest is refused. A registered version never chang
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,9 +156,25 @@ class Registry:
 
     def versions(self, name: str) -> list[Version]:
         """Every version of `name`, the oldest first."""
-        found = self.client.search_model_versions(f"name = '{name}'", max_results=10_000)
+        found = list(_all(self.client.search_model_versions, f"name = '{name}'"))
         aliases = self._aliases(name) if found else {}
         return sorted((_version(one, aliases) for one in found), key=lambda one: one.version)
+
+    def known(self) -> tuple[list[Version], set[Path]]:
+        """Every version of every model, and the folders of those that cannot be read, as where somebody edited their tags.
+
+        Models of others on the same server are left out.
+        """
+        found, unread = [], set()
+        for model in _all(self.client.search_registered_models):
+            aliases = {alias: int(number) for alias, number in model.aliases.items()}
+            for one in _all(self.client.search_model_versions, f"name = '{model.name}'"):
+                try:
+                    found.append(_version(one, aliases))
+                except RegistryError:
+                    if "weights_path" in one.tags:
+                        unread.add(Path(one.tags["weights_path"]))
+        return found, unread
 
     def tag(self, name: str, version: int, key: str, value: str) -> None:
         """Add a fact that became known after registration, such as a gate's result."""
@@ -232,6 +248,17 @@ class Registry:
         run_id = str(self.client.create_run(experiment_id, run_name=f"{name}-{stage}").info.run_id)
         self.client.set_terminated(run_id)
         return run_id
+
+
+def _all(search: Callable[..., Any], asked: str | None = None) -> Iterator[Any]:
+    """Everything that a search finds, page by page."""
+    token: str | None = None
+    while True:
+        page = search(asked, max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def _tags(lineage: Lineage) -> dict[str, str]:

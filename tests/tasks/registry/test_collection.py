@@ -141,6 +141,17 @@ def test_one_folder_of_two_versions_goes_only_when_neither_is_needed(registry, w
     assert fates(registry, runs)[f"{name}@1"] == "alias champion"
 
 
+def test_models_of_others_are_no_hindrance_and_a_version_whose_tags_were_edited_keeps_its_weights(registry, runs, made):
+    name = made(3)
+    registry.promote(name, 3)
+    registry.client.create_registered_model(f"{name}-of-others")
+    registry.client.create_model_version(f"{name}-of-others", source=str(runs), run_id=None)
+    registry.client.delete_model_version_tag(name, "1", "stage")
+    kept = {one.run.name: one.kept for one in survey(registry, runs, ONE)}
+    assert kept[f"{name}-1"] == "a version whose tags were edited"
+    assert kept[f"{name}-2"] == "parent of champion (version 3)"
+
+
 def test_what_is_registered_while_collecting_stays(registry, weights, runs, made):
     """Registration and removal take turns: either the version is there with its weights, or registering says they are gone."""
     for attempt in range(6):
