@@ -104,6 +104,7 @@ def test_every_setting_exists(page: Path) -> None:
         "LAKELOOP_ALLOW_NO_CGROUP",
         "LAKELOOP_GRADE_AGAIN",
         "LAKELOOP_TEST_ENGINE",
+        "LAKELOOP_TEST_INDUCTOR",
     }
     assert set(re.findall(r"LAKELOOP_[A-Z_]+", page.read_text())) - fields - read == set()
 
