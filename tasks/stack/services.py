@@ -164,6 +164,7 @@ def _deployments(settings: Settings) -> Service:
     return Service(
         name="deployments",
         expected="the deployments of prefect.yaml",
+        deadline_s=300.0,  # each is a dozen requests: seconds, and minutes on a machine that is busy
         start=start,
         probe=lambda _: deployments.registered(settings.prefect_url),
         needs=("prefect",),
