@@ -145,7 +145,7 @@ class Recorded:
 def canonical(message: Message) -> Message:
     """A message without what clients add or drop on the way back: equal turns give equal values."""
     calls = [
-        {"id": call.get("id"), "name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+        {"id": call.get("id"), "name": call["function"]["name"], "arguments": _meant(call["function"]["arguments"])}
         for call in message.get("tool_calls") or []
     ]
     return {
@@ -155,6 +155,14 @@ def canonical(message: Message) -> Message:
         "tool_call_id": message.get("tool_call_id"),
         "name": message.get("name"),
     }
+
+
+def _meant(arguments: Any) -> Any:
+    """What a call's arguments say: clients such as Pydantic AI write their JSON anew, with their own spaces."""
+    try:
+        return orjson.loads(arguments)
+    except orjson.JSONDecodeError:  # no text either, which is what else it raises this for
+        return arguments
 
 
 def prefix_digests(messages: Sequence[Message], tools: Sequence[Message], template_kwargs: Message) -> list[str]:

@@ -97,3 +97,18 @@ async def test_other_tools_are_another_conversation(start, tools):
         await client.chat.completions.create(model=stack.model, messages=messages, tools=tools)
         rows = await stack.rows(session)
         assert (rows[1].parent_call_id, rows[1].segment, rows[1].fork_reason) == (None, 1, "other")
+
+
+async def test_a_client_that_writes_the_arguments_of_a_call_anew_goes_on_from_what_was_sampled(start, tools):
+    arguments = '{"query": "the é cake",  "deep": {"b": 1, "a": 2.0}}'
+    call = {"id": "c", "type": "function", "function": {"name": "search", "arguments": arguments}}
+    async with start([{"role": "assistant", "content": "", "tool_calls": [call]}, "done"], merge=True) as stack:
+        session = await stack.client.start_session("t")
+        wanted = {"model": stack.model, "tools": tools}
+        first = await stack.openai(session).chat.completions.create(messages=[USER], **wanted)
+        said = first.choices[0].message.model_dump(exclude_none=True)
+        [told] = said["tool_calls"]
+        told["function"]["arguments"] = json.dumps(json.loads(told["function"]["arguments"]), separators=(",", ":"))
+        result = {"role": "tool", "tool_call_id": told["id"], "content": "found"}
+        await stack.openai(session).chat.completions.create(messages=[USER, said, result], **wanted)
+        assert chained(await stack.rows(session)) == [True]
