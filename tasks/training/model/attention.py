@@ -76,6 +76,7 @@ def visible(tree: Tree, device: torch.device, way: Way = "auto") -> Visible:
     return Visible(tree, device, way)
 
 
+@torch.compiler.disable  # in a compiled layer the loop over segments would be unrolled, and every pack compiled anew
 def _attention(
     module: torch.nn.Module,
     query: Tensor,
