@@ -76,7 +76,8 @@ def visible(tree: Tree, device: torch.device, way: Way = "auto") -> Visible:
     return Visible(tree, device, way)
 
 
-@torch.compiler.disable  # in a compiled layer the loop over segments would be unrolled, and every pack compiled anew
+# In a compiled layer the loop over segments would be unrolled, and every pack compiled anew.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _attention(
     module: torch.nn.Module,
     query: Tensor,
