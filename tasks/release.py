@@ -20,6 +20,7 @@ from lakehouse.records import Deployment, ModelVersion, now
 from lakehouse.write import Writer
 from tasks.acting import actor
 from tasks.events import tell
+from tasks.limits import place
 from tasks.registry import moves
 from tasks.registry.versions import CHAMPION, Lineage, Registry, RegistryError
 from tasks.retrying import infrastructure
@@ -30,6 +31,7 @@ from tasks.serving.gate import Gate
 from tasks.serving.proof import Proof
 from tasks.serving.rolling import Outcome, roll
 from tasks.serving.turns import turn
+from tasks.stack.limits import DEPLOYING
 from tasks.stack.settings import ROOT, Settings
 
 
@@ -121,7 +123,7 @@ def serve(version: int, swap: Swap = "keep", engines: Sequence[str] | None = Non
     refuse_tainted(None, name, version)
     folder = registry.intact(name, version)
     began_with = _parent(registry, version)
-    with Gate(settings.gateway_url, settings.operator_key) as gate:
+    with place(DEPLOYING), Gate(settings.gateway_url, settings.operator_key) as gate:
         urls = engines or [settings.engine, *(url for url in gate.engines() if url != settings.engine)]
         before = _served(urls[0])
 

@@ -28,7 +28,7 @@ class Sampling:
     top_p: float = 1.0
     max_tokens: int = 256  # per turn
     max_turns: int = 16
-    seed: int | None = None  # of the sampler's noise, counted up by turn: two models that are alike then say alike things
+    seed: int | None = None  # of the sampler's noise, counted up by turn: models that are alike then say alike things
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,14 @@ def demonstrated(command, base):
 def warm(stack, deployments, registry, demonstrated, base):
     """The version trained on the demonstrations."""
     deployments.complete(deployments.start("label", rubrics=["search@2"], run_ids=["demo"]))
-    train = {"objective": "sft", "run_ids": ["demo"], "rubrics": ["search@2"], "epochs": EPOCHS, "minibatch": PROBLEMS, "ranks": 1}
+    train = {
+        "objective": "sft",
+        "run_ids": ["demo"],
+        "rubrics": ["search@2"],
+        "epochs": EPOCHS,
+        "minibatch": PROBLEMS,
+        "ranks": 1,
+    }
     deployments.complete(deployments.start("train", **train))
     (made,) = rows("from training_sets where objective = 'sft'")
     (folder,) = stack.home.runs.glob("sft-*/model")

@@ -147,7 +147,9 @@ def test_a_loop_says_what_its_steps_consumed_and_what_is_left_to_play(asked):
     told = [step[name] for name in ("step", "groups_consumed", "stale_tokens", "max_staleness", "version")]
     assert told == [1, 1, 3, 0, 2]
     (loop,) = asked("loop_groups")
-    counts = {name: loop[name] for name in ("begun", "settled", "consumed", "waiting", "failed", "left_to_play", "steps")}
+    counts = {
+        name: loop[name] for name in ("begun", "settled", "consumed", "waiting", "failed", "left_to_play", "steps")
+    }
     assert counts == {
         "begun": 4, "settled": 3, "consumed": 1, "waiting": 2, "failed": 0, "left_to_play": 1, "steps": 1,
     }  # fmt: skip
