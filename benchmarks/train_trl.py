@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 
 class Clock(TrainerCallback):
@@ -48,7 +49,7 @@ def train(folder: Path) -> None:
             seen[number] = seen.get(number, 0) + 1
         return {"prompt_ids": [held["prompts"][int(p)] for p in prompts], "completion_ids": ids, "logprobs": None}
 
-    def reward(completions: list[str], **_: Any) -> list[float]:
+    def reward(completions: list[str], **_: Any) -> list[float | None]:
         return [float(i % 2) for i in range(len(completions))]
 
     clock = Clock()
