@@ -83,6 +83,7 @@ def test_a_batch_with_nothing_to_train_on_is_written_down_with_its_ledger(played
     (held,) = query("from training_sets", lake).to_dicts()
     assert json.loads(held["ledger"])["dropped"] == {"zero_variance_group": 6}
     assert query("from training_rows", lake).is_empty()
+    assert query("from checks.token_ledger", lake).is_empty()
     with pytest.raises(NothingTrainable):  # nothing of it is there outside of a loop
         select(lake, asked.model_copy(update={"max_staleness": 1}))
     assert query("from training_sets", lake).height == 1

@@ -1,6 +1,6 @@
 -- grain: one row per training set whose ledger does not close: there must be none
 -- sampled = trained + masked(reason) + dropped(reason), and the rows hold as many trained tokens as the ledger says;
--- of a set that an erasure took rows of, the rows hold fewer
+-- of a set that an erasure took rows of, the rows hold fewer; a loop's batch of which nothing could be trained on has none
 with ledgers as (
     select
         training_set_id,
@@ -29,5 +29,5 @@ left join in_rows using (training_set_id)
 left join erased using (training_set_id)
 where
     sampled - trained - masked - dropped <> 0
-    or (erased.training_set_id is null and trained is distinct from in_rows.tokens)
+    or (erased.training_set_id is null and trained <> coalesce(in_rows.tokens, 0))
     or trained <> n_trained_tokens
