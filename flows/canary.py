@@ -79,9 +79,11 @@ async def canary(
         cut = await drain(Played(live), decision.action, terms)
         await asyncio.to_thread(_end, setting, decision)
     except BaseException as error:  # whatever ends it, a cancellation too: the champion serves everywhere again
-        with suppress(Exception):
+        try:
             why = f"the canary failed: {type(error).__name__}"
             await asyncio.to_thread(_end, setting, Decision("roll_back", why, None))
+        except Exception as left:  # noqa: BLE001 - what ended the canary is what to raise
+            print(f"the champion could not be put back everywhere ({left}): run `lakeloop reconcile`")
         raise
     await asyncio.to_thread(report, setting, decision, cut, live.since)
     found = decision.comparison

@@ -9,10 +9,9 @@ from prefect import flow
 from flows.evaluate import sit
 from lakehouse.evaluation.decide import Decision
 from lakehouse.evaluation.exam import Exam
-from lakehouse.evaluation.measure import Values
 from lakehouse.evaluation.policy import Policy, read
 from tasks.describe import describe
-from tasks.gate import decided, sat, served, sides, tell
+from tasks.gate import Grounds, decided, sat, served, sides, tell
 from tasks.offpolicy import estimated
 from tasks.release import deploying, serve
 from tasks.rollout import load_problems
@@ -47,11 +46,11 @@ async def gate(
             confidence=asked.confidence,
         )
         estimate = found.values
-        early = await _decide(asked, candidate, rival, run=None, against=against, estimate=estimate, only_estimate=True)
+        early = await _decide(asked, candidate, rival, Grounds(None, against, estimate, only_estimate=True))
         if not early.passed:
             return early
     run = await played(candidate, asked.exam)
-    return await _decide(asked, candidate, rival, run=run, against=against, estimate=estimate)
+    return await _decide(asked, candidate, rival, Grounds(run, against, estimate))
 
 
 async def played(version: int, exam: Exam) -> str:
@@ -84,20 +83,9 @@ async def _serving(version: int) -> AsyncIterator[None]:
         turn.__exit__(None, None, None)
 
 
-async def _decide(
-    policy: Policy,
-    candidate: int,
-    champion: int | None,
-    *,
-    run: str | None,
-    against: str | None,
-    estimate: Values | None = None,
-    only_estimate: bool = False,
-) -> Decision:
-    decision = await asyncio.to_thread(
-        decided, policy, candidate, champion, run=run, against=against, estimate=estimate, only_estimate=only_estimate
-    )
-    if only_estimate and decision.passed:
+async def _decide(policy: Policy, candidate: int, champion: int | None, grounds: Grounds) -> Decision:
+    decision = await asyncio.to_thread(decided, policy, candidate, champion, grounds)
+    if grounds.only_estimate and decision.passed:
         return decision
     await asyncio.to_thread(tell, decision)
     await asyncio.to_thread(describe, candidate, return_state=True)

@@ -178,6 +178,10 @@ async def improve(
         starved_s=starved_s,
     )
     check(terms)
+    if evaluate_problems == {} and policy != "default":
+        raise Infeasible(
+            f"policy {policy} is the gate's at evaluations, and evaluate_problems is {{}}: leave one of them out"
+        )
     judge = None if evaluate_problems == {} else read(policy)
     sitting = {"samples": evaluate_samples, "max_difficulty": max_difficulty, "temperature": temperature}
     sitting |= {"max_tokens": max_tokens, "max_turns": max_turns}
@@ -310,12 +314,8 @@ class _Parts:
         try:
             trained = await train(
                 objective="grpo",
-                group_ids=sorted(groups),
-                rubrics=list(self.rubrics.values()),
-                filter="grpo+whole" if self.terms.partial == "drop" else "grpo",
+                **(self._selection(groups) if known is None else {"training_set_id": known.training_set_id}),
                 parent=known.policy_version if known else self._version,
-                max_staleness=self.terms.staleness,
-                training_set_id=known.training_set_id if known else None,
                 loop_id=self.waves.loop_id,
                 loop_step=number,
                 seed=self.waves.draw.seed + number + 1,
@@ -335,6 +335,15 @@ class _Parts:
             mlflow_run_id=trained.mlflow_run_id,
         )
         return made.version
+
+    def _selection(self, groups: Collection[str]) -> dict[str, Any]:
+        """The options of `train` that say which rows of these groups it takes."""
+        return {
+            "group_ids": sorted(groups),
+            "rubrics": list(self.rubrics.values()),
+            "filter": "grpo+whole" if self.terms.partial == "drop" else "grpo",
+            "max_staleness": self.terms.staleness,
+        }
 
     async def serve(self, number: int, version: int) -> None:
         made = await asyncio.to_thread(looping.made, None, self.stage.settings.model_name, version)

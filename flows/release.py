@@ -26,7 +26,7 @@ async def release(
     parent: int | None = None,
     training_set_id: str | None = None,
     mlflow_run_id: str | None = None,
-    max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
+    max_hack_rate: Annotated[float, Field(ge=0, le=1)] | None = None,
     policy: str | None = None,
     alias: Literal["champion", "challenger"] = "champion",
     swap: Swap = "keep",
@@ -40,12 +40,15 @@ async def release(
         training_set_id: What they were trained on.
         mlflow_run_id: The MLflow run that trained them.
         max_hack_rate: Not promoted beyond this share of episodes in which the radar saw a reward hack; 1 lets all pass.
+            Default: 0.05, or what the policy says.
         policy: A gate policy, shipped (default, strict) or a TOML file: the version is compared with the champion first, and
             only promoted where it passes. Default: the radar alone.
         alias: What to move. A loop moves challenger step by step, and leaves champion to the gate.
         swap: What becomes of calls in flight: keep (they go on with the new weights), wait (they end first), abort.
     """
     if policy is not None:
+        if max_hack_rate is not None:
+            raise ValueError("max_hack_rate is for a release without a policy: with one, its rules about hacks hold")
         read(policy)  # what is wrong with it is said before anything is registered
     version = await asyncio.to_thread(
         register, folder, stage=stage, parent=parent, training_set_id=training_set_id, mlflow_run_id=mlflow_run_id
@@ -54,7 +57,7 @@ async def release(
     examined = "no" if policy is None and alias == CHAMPION else "yes"
     tell("version.registered", f"version.{Settings().model_name}.{version}", {"version": version}, examined=examined)
     if policy is None:
-        await asyncio.to_thread(admit, version, max_hack_rate=max_hack_rate)
+        await asyncio.to_thread(admit, version, max_hack_rate=LIMIT if max_hack_rate is None else max_hack_rate)
     else:
         await _through_the_gate(version, policy)
     await asyncio.to_thread(_put_out, version, alias, swap)

@@ -1,6 +1,7 @@
 """Train: labelled episodes become a training set, and a training set becomes weights."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -11,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from lakehouse.export import training_set
 from lakehouse.records import TrainingSet, digest
-from lakehouse.selection.estimators import Estimator, Overlong
+from lakehouse.selection.estimators import Estimator
 from lakehouse.selection.select import LoopStep, Selection, estimator_of
 from tasks.label import current_rubrics
 from tasks.serving import models
@@ -21,6 +22,8 @@ from tasks.training.config import TrainConfig
 from tasks.training.objectives import OBJECTIVES, ObjectiveName, Proximal
 from tasks.training.outbox import left_over
 from tasks.training.recipes import recipe
+
+MAX_STALENESS = 1  # versions, unless told otherwise
 
 
 class WrongObjective(ValueError):
@@ -48,8 +51,8 @@ async def train(
     rubrics: list[str] | None = None,
     filter: str | None = None,
     filter_settings: dict[str, bool | int | float | str] | None = None,
-    credit: Literal["outcome", "steps"] = "outcome",
-    discount: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    credit: Literal["outcome", "steps"] | None = None,
+    discount: Annotated[float, Field(gt=0, le=1)] | None = None,
     advantage: Estimator | None = None,
     overlong: dict[str, int | float] | None = None,
     proximal: Proximal | None = None,
@@ -59,7 +62,7 @@ async def train(
     teacher: str | None = None,
     entropy_bonus: Annotated[float, Field(ge=0)] = 0.0,
     parent: int | None = None,
-    max_staleness: Annotated[int, Field(ge=0)] = 1,
+    max_staleness: Annotated[int, Field(ge=0)] | None = None,
     learning_rate: Annotated[float, Field(gt=0)] | None = None,
     epochs: Annotated[int, Field(ge=1)] | None = None,
     minibatch: Annotated[int, Field(ge=1)] | None = None,
@@ -82,9 +85,9 @@ async def train(
         filter: Filters by name, one after another, such as grpo+dedup+short; `lakeloop filters` lists them. Default: the
             objective's own.
         filter_settings: Settings of these filters, such as {"max_calls": 8}. Default: each filter's own.
-        credit: outcome gives all tokens of an episode its advantage; steps goes call by call over the call tree, with the
-            rewards that rubrics gave to calls.
-        discount: For steps: what is left of a call's reward for the call before it.
+        credit: outcome, the default, gives all tokens of an episode its advantage; steps goes call by call over the call tree,
+            with the rewards that rubrics gave to calls.
+        discount: For steps: what is left of a call's reward for the call before it. Default: all.
         advantage: How rewards become advantages: docs/selection.md. Default: the objective's own.
         overlong: What long episodes lose of their reward, such as {"limit": 512, "buffer": 128}. Default: nothing.
         proximal: What the ratio is taken to: the policy recomputed, the one that sampled (behaviour), or in between
@@ -96,7 +99,7 @@ async def train(
         teacher: For distill: the folder or name of the model to learn from, with the same tokenizer.
         entropy_bonus: Reward per nat of entropy at a trained token.
         parent: Version to start from. Default: the promoted one.
-        max_staleness: How many versions an episode may be behind the parent.
+        max_staleness: How many versions an episode may be behind the parent. Default: 1.
         learning_rate: Default: the recipe's.
         epochs: Passes over the rows. Default: the recipe's.
         minibatch: Rows per optimiser step. Default: the recipe's.
@@ -110,6 +113,19 @@ async def train(
         loop_step: Which step, from 0 on.
     """
     settings = Settings()
+    chosen = {
+        "run_ids": run_ids,
+        "group_ids": group_ids,
+        "rubrics": rubrics,
+        "filter": filter,
+        "credit": credit,
+        "discount": discount,
+        "overlong": overlong,
+        "max_staleness": max_staleness,
+    }
+    _one_way(
+        training_set_id, {**chosen, "filter_settings": filter_settings, "advantage": advantage}, loop_id, loop_step
+    )
     known = None if training_set_id is None else _pinned(training_set_id, objective)
     compared = advantage or OBJECTIVES[objective].estimators[0] if known is None else estimator_of(known)
     parent = known.policy_version if known and parent is None else parent
@@ -139,20 +155,18 @@ async def train(
         | _placed(settings, "not-named-yet")
     )
     if known is None:
-        selection = Selection(
-            objective=objective,
-            rubrics=rubrics or current_rubrics(),
-            filter=filter or OBJECTIVES[objective].filter,
-            settings=filter_settings or {},
-            credit=credit,
-            discount=discount,
-            advantage=compared,
-            overlong=Overlong.model_validate(overlong) if overlong else None,
-            run_ids=run_ids or [],
-            group_ids=group_ids or [],
-            model_name=settings.model_name,
-            policy_version=start,
-            max_staleness=max_staleness,
+        selection = Selection.model_validate(
+            {
+                "objective": objective,
+                "rubrics": current_rubrics(),
+                "filter": OBJECTIVES[objective].filter,
+                "settings": filter_settings or {},
+                "advantage": compared,
+                "model_name": settings.model_name,
+                "policy_version": start,
+                "max_staleness": MAX_STALENESS,
+            }
+            | {name: value for name, value in chosen.items() if value not in (None, [], {}, "")}
         )
         selected = await choose_rows(selection, step)
         training_set_id, rows = selected.training_set_id, selected.rows
@@ -176,6 +190,19 @@ async def train(
         metrics=fitted.metrics,
         diagnosis=[str(one) for one in fitted.diagnosis],
     )
+
+
+def _one_way(
+    training_set_id: str | None, chosen: Mapping[str, object], loop_id: str | None, loop_step: int | None
+) -> None:
+    """ValueError where one parameter says what another one would have to be ignored for."""
+    given = [name for name, value in chosen.items() if value is not None]
+    if training_set_id is not None and given:
+        raise ValueError(
+            f"training set {training_set_id} is there and pinned: what chooses rows is for a new one, leave out {', '.join(given)}"
+        )
+    if (loop_id is None) != (loop_step is None):
+        raise ValueError("loop_id and loop_step name one step of a loop: give both or none")
 
 
 def _placed(settings: Settings, run: str) -> dict[str, Any]:

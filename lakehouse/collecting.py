@@ -10,15 +10,5 @@ def remaining(lake: str | None, run_id: str) -> list[Dispatch]:
     An episode in quarantine is not played again: what refused it mostly refuses it again, and a run must end.
     """
     with connect(lake) as connection:
-        rows = connection.execute(
-            """
-            select dispatches.*
-            from dispatches
-            anti join bronze.episodes as landed using (episode_id)
-            anti join (from bronze.quarantine where table_name = 'episodes') as refused using (episode_id)
-            where dispatches.run_id = $1
-            order by problem_id, sample_index
-            """,
-            [run_id],
-        ).pl()
+        rows = connection.execute("from unplayed where run_id = $1 order by problem_id, sample_index", [run_id]).pl()
     return [Dispatch(**row) for row in rows.to_dicts()]

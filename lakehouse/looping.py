@@ -116,15 +116,7 @@ def left(lake: str | None, loop_id: str) -> list[Dispatch]:
     """Dispatches of a loop whose episode has neither landed nor been refused, a group's one after another, the oldest first."""
     with connect(lake) as connection:
         rows = connection.execute(
-            """
-            select dispatches.*
-            from dispatches
-            anti join bronze.episodes as landed using (episode_id)
-            anti join (from bronze.quarantine where table_name = 'episodes') as refused using (episode_id)
-            where dispatches.loop_id = $1
-            order by created_at, group_id, sample_index
-            """,
-            [loop_id],
+            "from unplayed where loop_id = $1 order by created_at, group_id, sample_index", [loop_id]
         ).pl()
     return [Dispatch(**row) for row in rows.to_dicts()]
 

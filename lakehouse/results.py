@@ -24,12 +24,6 @@ def success(lake: str | None, run_id: str) -> list[Success]:
     with connect(lake) as connection:
         rows = connection.execute(
             """
-            with newest as (
-                select *
-                from judgements
-                qualify row_number() over (partition by episode_id, rubric order by rubric_version desc) = 1
-            )
-
             select
                 episodes.problem_kind,
                 count(rewards.outcome) as n,
@@ -37,7 +31,7 @@ def success(lake: str | None, run_id: str) -> list[Success]:
                 count(*) - count(rewards.outcome) as unscored,
                 avg(rewards.reward) as reward
             from episodes
-            left join newest as rewards
+            left join newest_judgements as rewards
                 on episodes.episode_id = rewards.episode_id and episodes.problem_kind = rewards.rubric
             where episodes.run_id = $1
             group by episodes.problem_kind

@@ -1,6 +1,7 @@
 """Gate: the Prefect tasks that find an exam, measure a candidate, decide, and tell what was decided."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
@@ -20,6 +21,16 @@ from tasks.registry.versions import CHAMPION, Registry
 from tasks.retrying import infrastructure
 from tasks.serving.engine import Engine
 from tasks.stack.settings import Settings
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What there is to decide on."""
+
+    run: str | None  # of the candidate's exam; None: it has not played
+    against: str | None  # of the champion's
+    estimate: Values | None = None  # off-policy, before it plays
+    only_estimate: bool = False  # by the rules about the estimate alone: there is nothing else yet
 
 
 class NothingToDecide(ValueError):
@@ -61,31 +72,19 @@ def sat(version: int, exam: Exam) -> Sat:
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
-def decided(
-    policy: Policy,
-    candidate: int,
-    champion: int | None,
-    *,
-    run: str | None,
-    against: str | None,
-    estimate: Values | None = None,
-    only_estimate: bool = False,
-) -> Decision:
-    """Measure, decide, and write the decision to `gates`; the same decision on the same grounds once.
-
-    `only_estimate`: by the rules about the off-policy estimate alone, before the candidate has played.
-    """
+def decided(policy: Policy, candidate: int, champion: int | None, grounds: Grounds) -> Decision:
+    """Measure, decide, and write the decision to `gates`; the same decision on the same grounds once."""
     settings = Settings()
     name = settings.model_name
-    facts = gates.training_agreement(Registry(settings.mlflow_url), name, candidate) | (estimate or {})
-    sitting = None if champion is None or against is None else (champion, against)
+    facts = gates.training_agreement(Registry(settings.mlflow_url), name, candidate) | (grounds.estimate or {})
+    sitting = None if champion is None or grounds.against is None else (champion, grounds.against)
     measured = measure(
-        None, name, candidate, run=run, against=sitting, facts=facts,
+        None, name, candidate, run=grounds.run, against=sitting, facts=facts,
         confidence=policy.confidence, resamples=policy.resamples, adjust_kinds=policy.adjust_kinds,
     )  # fmt: skip
-    rules = policy.before_playing if only_estimate else None
+    rules = policy.before_playing if grounds.only_estimate else None
     decision = decide(policy, measured, name=name, candidate=candidate, champion=champion, rules=rules)
-    if only_estimate and decision.passed:
+    if grounds.only_estimate and decision.passed:
         return decision  # it has to play yet
     if write_down(None, decision, policy, actor=actor()):
         said = {"gate_id": decision.gate_id, "passed": decision.passed, "against": champion, "policy": policy.digest}

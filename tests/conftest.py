@@ -1,7 +1,9 @@
 """Fixtures that more than one folder uses. The real engine and the real stack are started once for the whole run."""
 
 import asyncio
+import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +66,22 @@ def scripted_tokenizer(tmp_path, monkeypatch) -> None:
     folder.mkdir()
     (folder / "tokenizer.json").write_text(tokenizer_json())
     pieces.keep("scripted", folder)
+
+
+@pytest.fixture(scope="session")
+def with_other_tokenizer() -> Callable[[Path, Path], Path]:
+    """Copies a model folder, with a tokenizer in which two tokens have each other's ids."""
+
+    def copied(source: Path, target: Path) -> Path:
+        shutil.copytree(source, target)
+        told = json.loads((target / "tokenizer.json").read_text())
+        ids = told["model"]["vocab"]
+        first, second = [token for token in ids if len(token) > 4][:2]
+        ids[first], ids[second] = ids[second], ids[first]
+        (target / "tokenizer.json").write_text(json.dumps(told))
+        return target
+
+    return copied
 
 
 @pytest.fixture(scope="session")

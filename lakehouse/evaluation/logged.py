@@ -23,13 +23,7 @@ class Unsuitable(ValueError):
 # Why an episode cannot be weighed; NULL where it can. A log-prob is after the temperature: other changes of the distribution
 # (top_p, penalties) are the sampler's alone, and the candidate's would not be comparable.
 _EPISODES = """
-    with newest as (
-        select episode_id, rubric, rubric_version, status, outcome, reward
-        from judgements
-        qualify row_number() over (partition by episode_id, rubric order by rubric_version desc, labelled_at desc) = 1
-    ),
-
-    told as (
+    with told as (
         select
             episode_id,
             bool_or(token_status <> 'exact') as missing,
@@ -69,7 +63,7 @@ _EPISODES = """
             when told.altered then 'other_sampling'
         end as reason
     from episodes
-    left join newest on episodes.episode_id = newest.episode_id and episodes.problem_kind = newest.rubric
+    left join newest_judgements as newest on episodes.episode_id = newest.episode_id and episodes.problem_kind = newest.rubric
     left join told on episodes.episode_id = told.episode_id
     where list_contains($runs, episodes.run_id)
     order by episodes.problem_id, episodes.sample_index, episodes.episode_id

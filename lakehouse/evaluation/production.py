@@ -15,15 +15,10 @@ def rewards(lake: str | None, name: str, versions: Sequence[int], since: datetim
     with connect(lake) as connection:
         rows = connection.execute(
             """
-            with newest as (
-                select *
-                from judgements
-                qualify row_number() over (partition by episode_id, rubric order by rubric_version desc) = 1
-            )
-
             select episodes.model_version, newest.reward
             from episodes
-            inner join newest on episodes.episode_id = newest.episode_id and episodes.problem_kind = newest.rubric
+            inner join newest_judgements as newest
+                on episodes.episode_id = newest.episode_id and episodes.problem_kind = newest.rubric
             where episodes.model_name = $name
                 and list_contains($versions, episodes.model_version)
                 and episodes.purpose = 'external'

@@ -141,7 +141,7 @@ def _whole(content: bytes, place: str, search: Search, scanned: Scanned) -> None
         return
     try:
         scanned.add(place, unpack(content, search))
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
         scanned.unread.append(f"{place}: {error}")
 
 

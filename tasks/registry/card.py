@@ -4,7 +4,7 @@ In the order of Mitchell et al., "Model Cards for Model Reporting" (2019): what 
 evaluated, what it was trained on. It is written anew when something about the version becomes known; the weights never change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lakehouse.lineage.cards import Facts
@@ -86,32 +86,29 @@ def _uses(facts: Facts) -> str:
 def _evaluation(facts: Facts) -> str:
     parts = []
     if facts.gates:
-        parts.append("| gate | compared with | passed | why not |\n|---|---|---|---|")
-        parts[-1] += "".join(
-            f"\n| {one['decided_at']:%Y-%m-%d %H:%M} by {one['decided_by']} | {_version(one['champion'])} | "
+        parts.append("| gate | compared with | passed | why not |\n|---|---|---|---|\n" + _lines(
+            f"| {one['decided_at']:%Y-%m-%d %H:%M} by {one['decided_by']} | {_version(one['champion'])} | "
             f"{'yes' if one['passed'] else '**no**'} | {_cell('; '.join(one['reasons']))} |"
             for one in facts.gates
-        )
+        ))  # fmt: skip
     if facts.success:
-        parts.append("| episodes of | problems | rubric | scored | solved |\n|---|---|---|---|---|")
-        parts[-1] += "".join(
-            f"\n| {_cell(one['purpose'])} | {one['problem_kind']} | {one['rubric']} | {one['scored']} of {one['episodes']} | "
+        parts.append("| episodes of | problems | rubric | scored | solved |\n|---|---|---|---|---|\n" + _lines(
+            f"| {_cell(one['purpose'])} | {one['problem_kind']} | {one['rubric']} | {one['scored']} of {one['episodes']} | "
             f"{_share(one['success'])} |"
             for one in facts.success
-        )
-    if facts.hacks:
-        parts.append("\n".join(
-            f"* Reward hacks in {one['severe']} of {one['episodes']} {one['problem_kind']} episodes ({_cell(one['purpose'])}): "
-            f"{', '.join(one['detectors'])}"
-            for one in facts.hacks
         ))  # fmt: skip
-    if facts.proofs:
-        parts.append("\n".join(
-            f"* Weight-sync proof on {one['engine_url']}, {one['deployed_at']:%Y-%m-%d %H:%M}: "
-            f"{'accepted' if one['accepted'] else '**refused**'}, {one['reason']}"
-            for one in facts.proofs
-        ))  # fmt: skip
-    return "## Evaluation\n\n" + ("\n\n".join(parts) or "Nothing has been measured of this version so far.")
+    parts.append(_lines(
+        f"* Reward hacks in {one['severe']} of {one['episodes']} {one['problem_kind']} episodes ({_cell(one['purpose'])}): "
+        f"{', '.join(one['detectors'])}"
+        for one in facts.hacks
+    ))  # fmt: skip
+    parts.append(_lines(
+        f"* Weight-sync proof on {one['engine_url']}, {one['deployed_at']:%Y-%m-%d %H:%M}: "
+        f"{'accepted' if one['accepted'] else '**refused**'}, {one['reason']}"
+        for one in facts.proofs
+    ))  # fmt: skip
+    told = "\n\n".join(part for part in parts if part)
+    return "## Evaluation\n\n" + (told or "Nothing has been measured of this version so far.")
 
 
 def _training(facts: Facts) -> str:
@@ -165,6 +162,10 @@ def _lineage(facts: Facts) -> str:
     chain = " ← ".join([f"version {held.version} ({held.stage})", *shown])
     commit = f"\n* Code: commit `{held.commit}`" if held.commit else ""
     return f"## Lineage\n\n* {chain}{commit}\n* Everything: `lakeloop why {held.name}@{held.version}`"
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
 
 
 def _bars(values: Sequence[float]) -> str:

@@ -46,32 +46,27 @@ class Gate:
 
     def engines(self) -> list[str]:
         """The URLs of all engines behind the gateway; none where it is not there."""
-        answer = self._ask("GET", "")
-        return [str(one["url"]) for one in answer.json()["engines"]] if answer else []
+        return list(self.states())
 
     def labels(self) -> dict[str, str | None]:
         """The label of the weights that each engine serves, as the gateway last saw it."""
-        answer = self._ask("GET", "")
-        return {str(one["url"]): one["weight_version"] for one in answer.json()["engines"]} if answer else {}
+        return {url: state.version for url, state in self.states().items()}
 
     def states(self) -> dict[str, EngineState]:
         """How each engine is."""
-        answer = self._ask("GET", "")
         return {
             str(one["url"]): EngineState(one["state"], one["weight_version"], one["reason"])
-            for one in (answer.json()["engines"] if answer else [])
+            for one in self._seen().get("engines", [])
         }
 
     def split(self) -> dict[str, Any] | None:
         """How new sessions are parted between two versions: champion, challenger, share; None where they are not."""
-        answer = self._ask("GET", "")
-        found: dict[str, Any] | None = answer.json()["split"] if answer else None
+        found: dict[str, Any] | None = self._seen().get("split")
         return found
 
     def sessions(self, version: int) -> int:
         """How many open sessions keep to this version, while sessions are parted."""
-        answer = self._ask("GET", "")
-        return int(answer.json()["sessions"].get(str(version), 0)) if answer else 0
+        return int(self._seen().get("sessions", {}).get(str(version), 0))
 
     def part(self, champion: int, challenger: int, share: float, for_s: float) -> None:
         """A share of the new sessions for the challenger, the rest and all from before for the champion."""
@@ -97,6 +92,11 @@ class Gate:
     def doubted(self, engine_url: str) -> None:
         """Nobody knows what that engine serves: it takes no calls of policies until it is proven again."""
         self._order("doubted", engine_url)
+
+    def _seen(self) -> dict[str, Any]:
+        """How everything is, empty where the gateway is not there."""
+        answer = self._ask("GET", "")
+        return answer.json() if answer else {}
 
     def _order(self, what: str, engine_url: str, **more: Any) -> None:
         self._ask("POST", f"/{what}", {"url": engine_url, **more})

@@ -9,6 +9,9 @@ import time
 import httpx
 import pytest
 
+from tasks.registry.versions import Registry
+from tasks.serving import models
+from tasks.serving.engine import Engine
 from tasks.stack import processes
 from tasks.stack.settings import ROOT
 
@@ -78,6 +81,24 @@ def deployments(stack):
     made = Deployments(stack)
     yield made
     made.http.close()
+
+
+@pytest.fixture(scope="module")
+def registry(stack):
+    return Registry(stack.mlflow_url)
+
+
+@pytest.fixture(scope="module")
+def engine(stack):
+    with Engine(stack.engine) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def source(stack, engine):
+    """The folder of the weights that the engine was started with."""
+    shipped = stack.model in ("tiny", "smollm2")
+    return models.resolve(stack.model, stack.home) if shipped else engine.folder()
 
 
 @pytest.fixture(scope="module")

@@ -40,3 +40,9 @@ def test_evaluations_that_are_too_small_for_the_gate_are_refused_before_anything
     flow._can_decide(read("default"), Exam(problems={"search": 8}, samples=2))
     with pytest.raises(Infeasible, match="plays 15 episodes and the gate's policy asks for at least 16 pairs"):
         flow._can_decide(read("default"), Exam(problems={"search": 15}))
+
+
+async def test_a_policy_without_evaluations_is_refused_before_anything_runs(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    with pytest.raises(Infeasible, match="policy strict is the gate's at evaluations"):
+        await flow.improve.fn(policy="strict", evaluate_problems={})

@@ -15,9 +15,7 @@ import psutil
 import pytest
 
 from lakehouse import connect
-from tasks.registry.versions import CHAMPION, Lineage, Registry
-from tasks.serving import models
-from tasks.serving.engine import Engine
+from tasks.registry.versions import CHAMPION, Lineage
 from tasks.training.folder import PROBE, SUMMARY
 
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(600)]
@@ -54,22 +52,9 @@ print(json.dumps({"dtype": str(model.dtype), "apart": apart, "tokens": tokens}))
 
 
 @pytest.fixture(scope="module")
-def registry(stack):
-    return Registry(stack.mlflow_url)
-
-
-@pytest.fixture(scope="module")
-def engine(stack):
-    with Engine(stack.engine) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def base(stack, registry, engine):
+def base(stack, registry, engine, source):
     """The version of the weights to start from, promoted and served: the watcher saw to that."""
-    shipped = stack.model in ("tiny", "smollm2")
-    folder = models.resolve(stack.model, stack.home) if shipped else engine.folder()
-    version = registry.register(stack.model_name, folder, lineage=Lineage(stage="base"))
+    version = registry.register(stack.model_name, source, lineage=Lineage(stage="base"))
     promote_and_wait(registry, engine, stack.model_name, version)
     return version
 

@@ -1,37 +1,17 @@
 """Aliases that people move in MLflow to versions that may not be served: the real stack and the real engine."""
 
 import json
-import shutil
 import time
 
 import pytest
 
 from lakehouse import connect
 from tasks.registry.moves import MOVED, OTHERS, REFUSED
-from tasks.registry.versions import CHAMPION, Lineage, Registry
-from tasks.serving import models
-from tasks.serving.engine import Engine
+from tasks.registry.versions import CHAMPION, Lineage
 
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(600)]
 
 ACTS_WITHIN_S = 60
-
-
-@pytest.fixture(scope="module")
-def registry(stack):
-    return Registry(stack.mlflow_url)
-
-
-@pytest.fixture(scope="module")
-def engine(stack):
-    with Engine(stack.engine) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def source(stack, engine):
-    shipped = stack.model in ("tiny", "smollm2")
-    return models.resolve(stack.model, stack.home) if shipped else engine.folder()
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +44,9 @@ def test_a_move_by_the_ui_acts_within_a_minute_and_is_audited(good, stack):
 
 
 def test_a_version_with_another_tokenizer_is_refused_said_and_not_tried_again(
-    good, stack, registry, engine, deployments, source, tmp_path_factory
+    good, stack, registry, engine, deployments, source, with_other_tokenizer, tmp_path_factory
 ):
-    other = tmp_path_factory.mktemp("other") / "model"
-    shutil.copytree(source, other)
-    told = json.loads((other / "tokenizer.json").read_text())
-    ids = told["model"]["vocab"]
-    first, second = [token for token in ids if len(token) > 4][:2]
-    ids[first], ids[second] = ids[second], ids[first]
-    (other / "tokenizer.json").write_text(json.dumps(told))
+    other = with_other_tokenizer(source, tmp_path_factory.mktemp("other") / "model")
     version = registry.register(stack.model_name, other, lineage=Lineage(stage="other tokenizer"))
     move(registry, stack, version)
 

@@ -67,6 +67,12 @@ def test_with_a_policy_the_gate_decides_in_the_radars_place(acts):
     assert acts == ["register", ("gate", 8, "strict"), *PUT_OUT]
 
 
+def test_a_limit_of_hacks_beside_a_policy_is_refused_before_anything_is_registered(acts):
+    with pytest.raises(ValueError, match="max_hack_rate is for a release without a policy"):
+        put_out("8", policy="strict", max_hack_rate=0.2)
+    assert acts == []
+
+
 def test_what_the_gate_refuses_is_registered_and_not_served_and_the_flow_fails_with_the_reasons(acts):
     with pytest.raises(NotPromoted, match="tiny version 9 is not promoted, by decision gt-1: is worse; hacks"):
         put_out("9", policy="default")

@@ -64,6 +64,20 @@ async def test_advantages_that_do_not_fit_the_objective_are_refused_before_anyth
         await flow.train.fn(objective="dr_grpo", advantage="grpo", rubrics=["swe@2"], parent=4)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"training_set_id": "ts-1", "filter": "grpo", "max_staleness": 0}, "leave out filter, max_staleness"),
+        ({"training_set_id": "ts-1", "advantage": "grpo"}, "leave out advantage"),
+        ({"loop_id": "L"}, "give both or none"),
+        ({"loop_step": 0}, "give both or none"),
+    ],
+)
+async def test_what_would_have_to_be_ignored_is_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        await flow.train.fn(**given)
+
+
 @pytest.fixture
 def folders(monkeypatch, tmp_path):
     """The folders that trainers were given. Selecting gives what `chosen` holds; the trainer only notes where it was sent."""

@@ -4,6 +4,21 @@ from pathlib import Path
 
 import pytest
 
+from tasks.registry.versions import Registry
+
+
+@pytest.fixture(scope="session")
+def own_mlflow(tmp_path_factory):
+    """A registry in a database and a folder of its own."""
+
+    def made():
+        folder = tmp_path_factory.mktemp("mlflow")
+        registry = Registry(f"sqlite:///{folder / 'mlflow.db'}")
+        registry.client.create_experiment("lakeloop", artifact_location=(folder / "artifacts").as_uri())
+        return registry
+
+    return made
+
 
 @pytest.fixture(scope="session")
 def weights():

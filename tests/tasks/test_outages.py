@@ -7,7 +7,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 from lakehouse.governance import audit
 from tasks import limits, release
 from tasks.limits import NoPlace, places
-from tasks.registry.versions import Lineage, Registry
+from tasks.registry.versions import Lineage
 from tasks.retrying import passes
 from tasks.stack.limits import ENGINE
 from tasks.stack.settings import Settings
@@ -20,11 +20,8 @@ def nobody(free_ports):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mlflow")
-    found = Registry(f"sqlite:///{folder / 'mlflow.db'}")
-    found.client.create_experiment("lakeloop", artifact_location=(folder / "artifacts").as_uri())
-    return found
+def server(own_mlflow):
+    return own_mlflow()
 
 
 @pytest.fixture

@@ -1,16 +1,10 @@
 -- grain: one row per episode that an evaluation of a policy was to play
 -- fate: scored; failed, by no doing of the policy (engine, gateway, box, environment, harness, time); unscored, where a reward is due
 --   and there is none; mixed, whose tokens are of other weights than the version it began with; missing, which has not landed
-with newest as (
-    select episode_id, rubric, status, outcome, reward
-    from judgements
-    qualify row_number() over (partition by episode_id, rubric order by rubric_version desc, labelled_at desc) = 1
-),
-
-played as (
+with played as (
     select episodes.*, newest.status as reward_status, newest.outcome, newest.reward, episode_tokens.versions
     from episodes
-    left join newest on episodes.episode_id = newest.episode_id and episodes.problem_kind = newest.rubric
+    left join newest_judgements as newest on episodes.episode_id = newest.episode_id and episodes.problem_kind = newest.rubric
     left join episode_tokens on episodes.episode_id = episode_tokens.episode_id
 )
 

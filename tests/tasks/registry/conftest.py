@@ -1,7 +1,5 @@
 import pytest
 
-from tasks.registry.versions import Registry
-
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
@@ -10,8 +8,5 @@ def home(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mlflow")
-    registry = Registry(f"sqlite:///{folder / 'mlflow.db'}")
-    registry.client.create_experiment("lakeloop", artifact_location=(folder / "artifacts").as_uri())
-    return registry
+def registry(own_mlflow):
+    return own_mlflow()

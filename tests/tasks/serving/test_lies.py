@@ -1,6 +1,5 @@
 """Each way in which an engine may not serve what it says, caused on the real engine, and caught."""
 
-import json
 import shutil
 
 import pytest
@@ -77,19 +76,15 @@ def test_weights_that_are_served_are_proven_over_the_whole_context_and_at_anothe
     assert len(proof.tokenizer) == 64
 
 
-def test_a_swap_that_did_not_happen(engine, gate, trained):
-    lying = Forgetful(engine.url, "/collective_rpc")
-    proof = deploy(lying, trained, 7, gate)
+@pytest.mark.parametrize(
+    ("route", "said"),
+    [("/collective_rpc", "differ from the trainer's"), ("/reset_prefix_cache", "at temperature 0.7 only")],
+    ids=["a swap that did not happen", "a prefix cache of the old weights that stayed"],
+)
+def test_what_the_engine_says_it_did_and_did_not(route, said, engine, gate, trained):
+    proof = deploy(Forgetful(engine.url, route), trained, 7, gate)
     assert not proof.passed
-    assert "differ from the trainer's" in proof.reason
-    assert engine.served_version() == UNKNOWN_VERSION
-
-
-def test_a_prefix_cache_of_the_old_weights_that_stayed(engine, gate, trained):
-    lying = Forgetful(engine.url, "/reset_prefix_cache")
-    proof = deploy(lying, trained, 7, gate)
-    assert not proof.passed
-    assert "at temperature 0.7 only" in proof.reason
+    assert said in proof.reason
     assert engine.served_version() == UNKNOWN_VERSION
     engine.reload(engine.folder(), 0)  # which forgets the caches
 
@@ -109,14 +104,8 @@ def test_a_merge_that_bound_nothing_is_told_as_such_and_nothing_is_touched(engin
     assert engine.served_version() == number
 
 
-def test_another_tokenizer(engine, gate, trained, tmp_path):
-    number, other = engine.served_version(), tmp_path / "other"
-    shutil.copytree(trained, other)
-    told = json.loads((other / "tokenizer.json").read_text())
-    ids = told["model"]["vocab"]
-    first, second = [token for token in ids if len(token) > 4][:2]
-    ids[first], ids[second] = ids[second], ids[first]
-    (other / "tokenizer.json").write_text(json.dumps(told))
+def test_another_tokenizer(engine, gate, trained, with_other_tokenizer, tmp_path):
+    number, other = engine.served_version(), with_other_tokenizer(trained, tmp_path / "other")
     with pytest.raises(ModelError, match=r"tokenizer or chat template of .* is not the one that the engine at"):
         deploy(engine, other, number + 1, gate)
     (other / "tokenizer.json").write_bytes((trained / "tokenizer.json").read_bytes())

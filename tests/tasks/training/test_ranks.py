@@ -110,7 +110,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 rank.join(10)
 
 
-def same(one: Path, other: Path, *, within: float, name: str = "model") -> None:
+def assert_same(one: Path, other: Path, *, within: float, name: str = "model") -> None:
     weights = [load_file(path / f"{name}.safetensors") for path in (one, other)]
     assert weights[0].keys() == weights[1].keys()
     for name, expected in weights[0].items():
@@ -145,9 +145,9 @@ def test_weights_and_metrics_are_those_of_one_rank_on_any_number_and_after_the_l
     shutil.copytree(two.work_folder, tmp_path / "four.work")
     four = configure(**shape, ranks=4, output=tmp_path / "four")
     wider = start(four)
-    same(one, train(two.model_copy(update={"ranks": 1, "checkpoint_every": 0})), within=TOLERANCE)
-    same(one, train(configure(**shape, micro_batch_tokens=40, output=tmp_path / "finer")), within=TOLERANCE)
-    same(one, wider.finished(), within=TOLERANCE)
+    assert_same(one, train(two.model_copy(update={"ranks": 1, "checkpoint_every": 0})), within=TOLERANCE)
+    assert_same(one, train(configure(**shape, micro_batch_tokens=40, output=tmp_path / "finer")), within=TOLERANCE)
+    assert_same(one, wider.finished(), within=TOLERANCE)
     expected = logged(alone)
     for config in (two, four):
         assert [entry["step"] for entry in logged(config)] == [entry["step"] for entry in expected]
@@ -180,7 +180,7 @@ def test_matrices_split_over_two_ranks_learn_what_whole_ones_do(
         split = configure(
             **shape, model=model, ranks=2, tensor_parallel=2, checkpoint_every=1, output=tmp_path / model.name / "split"
         )
-        same(one, start(split).finished(), within=TOLERANCE)
+        assert_same(one, start(split).finished(), within=TOLERANCE)
     uneven = start(configure(**shape, ranks=4, tensor_parallel=4, output=tmp_path / "uneven"))
     assert uneven.statuses() == [1] * 4
     assert "num_key_value_heads=2, which tensor_parallel=4 does not divide" in uneven.said
@@ -197,8 +197,8 @@ def test_pairs_and_values_on_two_ranks_are_those_of_one(
         told = SHAPE | {"objective": name, "rows": export(of_name, f"{name}.parquet"), "learning_rate": 5e-4}
         two = start(configure(**told, ranks=2, output=tmp_path / name / "two"))
         one = train(configure(**told, output=tmp_path / name / "one"))
-        same(one, two.finished(), within=TOLERANCE)
-    same(one / "critic", tmp_path / "ppo" / "two" / "critic", within=TOLERANCE, name="value_head")
+        assert_same(one, two.finished(), within=TOLERANCE)
+    assert_same(one / "critic", tmp_path / "ppo" / "two" / "critic", within=TOLERANCE, name="value_head")
 
 
 def test_adapters_on_two_ranks_killed_and_gone_on_with_on_one_are_those_of_one(
@@ -213,8 +213,8 @@ def test_adapters_on_two_ranks_killed_and_gone_on_with_on_one_are_those_of_one(
         rank.kill()
     broken.statuses()
     gone_on = train(two.model_copy(update={"ranks": 1, "checkpoint_every": 0}))
-    same(one, gone_on, within=TOLERANCE)
-    same(one / "adapter", gone_on / "adapter", within=TOLERANCE, name="adapter_model")
+    assert_same(one, gone_on, within=TOLERANCE)
+    assert_same(one / "adapter", gone_on / "adapter", within=TOLERANCE, name="adapter_model")
 
 
 def test_killed_at_any_point_and_resumed_a_run_ends_with_the_same_bits(
@@ -230,7 +230,7 @@ def test_killed_at_any_point_and_resumed_a_run_ends_with_the_same_bits(
         time.sleep(when.uniform(0, 0.1))
         os.kill(run.ranks[0].pid, signal.SIGKILL)
         run.statuses()
-    same(undisturbed, start(config).finished(), within=0)
+    assert_same(undisturbed, start(config).finished(), within=0)
 
 
 def test_a_disk_without_room_is_named_and_leaves_nothing_half_written(

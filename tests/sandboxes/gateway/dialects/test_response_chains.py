@@ -5,20 +5,7 @@ import json
 import openai
 import pytest
 
-FUNCTION = {
-    "type": "function",
-    "name": "search",
-    "description": "d",
-    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
-}
-
-
-def outputs(response):
-    return [
-        {"type": "function_call_output", "call_id": item.call_id, "output": "found"}
-        for item in response.output
-        if item.type == "function_call"
-    ]
+from tests.sandboxes.gateway.dialects.test_responses import FUNCTION, outputs
 
 
 async def test_a_chain_of_fifty_over_a_restart_is_one_segment(start, one_segment):

@@ -80,12 +80,18 @@ async def upstream(url, guard=None, deadline_s=5.0):
     await one.close()
 
 
-async def test_the_name_is_resolved_once_and_what_was_checked_is_connected_to(resolver):
-    answers, asked = resolver
+@asynccontextmanager
+async def called_by_name(answers):
+    """A scripted engine's URL with a name in it that resolves to its address, and a guard of that URL."""
     answers[:] = ["127.0.0.1"]
     async with serve(["x"]) as url:
         at = f"http://{NAME}:{url.rpartition(':')[2]}"
-        guard = Guard(at)
+        yield at, Guard(at)
+
+
+async def test_the_name_is_resolved_once_and_what_was_checked_is_connected_to(resolver):
+    answers, asked = resolver
+    async with called_by_name(answers) as (at, guard):
         async with upstream(at, guard) as first, upstream(at, guard) as second:
             assert (await first.get("/version")).status == 200
             answers[:] = [
@@ -114,20 +120,16 @@ async def test_the_engine_is_told_the_name_it_was_asked_by(resolver):
 
 async def test_a_name_that_is_rebound_to_a_refused_address_is_not_connected_to(resolver, monkeypatch):
     answers, _ = resolver
-    answers[:] = ["127.0.0.1"]
-    async with serve(["x"]) as url:
-        at = f"http://{NAME}:{url.rpartition(':')[2]}"
-        guard = Guard(at)
-        async with upstream(at, guard) as first, upstream(at, guard) as second:
-            assert (await first.get("/version")).status == 200
-            answers[:] = ["169.254.169.254"]
-            monkeypatch.setattr(guard, "_until", 0.0)  # the minute is over
-            assert (await first.get("/version")).status == 200  # on the connection that is there
-            for _ in range(2):  # the refusal is not remembered as an address
-                with pytest.raises(EngineTrouble, match=r"169\.254\.169\.254"):
-                    await second.get("/version")
-            answers[:] = ["127.0.0.1"]
-            assert (await second.get("/version")).status == 200
+    async with called_by_name(answers) as (at, guard), upstream(at, guard) as first, upstream(at, guard) as second:
+        assert (await first.get("/version")).status == 200
+        answers[:] = ["169.254.169.254"]
+        monkeypatch.setattr(guard, "_until", 0.0)  # the minute is over
+        assert (await first.get("/version")).status == 200  # on the connection that is there
+        for _ in range(2):  # the refusal is not remembered as an address
+            with pytest.raises(EngineTrouble, match=r"169\.254\.169\.254"):
+                await second.get("/version")
+        answers[:] = ["127.0.0.1"]
+        assert (await second.get("/version")).status == 200
 
 
 async def test_an_engine_that_moved_is_found_at_its_new_address_at_once(resolver):
@@ -145,20 +147,16 @@ async def test_an_engine_that_moved_is_found_at_its_new_address_at_once(resolver
 
 async def test_a_name_that_cannot_be_resolved_for_a_while_keeps_its_checked_addresses(resolver, monkeypatch):
     answers, _ = resolver
-    answers[:] = ["127.0.0.1"]
-    async with serve(["x"]) as url:
-        at = f"http://{NAME}:{url.rpartition(':')[2]}"
-        guard = Guard(at)
-        async with upstream(at, guard) as one, upstream(at, guard) as other:
-            assert (await one.get("/version")).status == 200
-            answers.clear()
-            monkeypatch.setattr(guard, "_until", 0.0)
-            assert (await other.get("/version")).status == 200
-            answers[:] = ["10.9.9.9"]  # back, and rebound: now it is refused
-            monkeypatch.setattr(guard, "_until", 0.0)
-            async with upstream(at, guard) as third:
-                with pytest.raises(EngineTrouble, match=r"10\.9\.9\.9"):
-                    await third.get("/version")
+    async with called_by_name(answers) as (at, guard), upstream(at, guard) as one, upstream(at, guard) as other:
+        assert (await one.get("/version")).status == 200
+        answers.clear()
+        monkeypatch.setattr(guard, "_until", 0.0)
+        assert (await other.get("/version")).status == 200
+        answers[:] = ["10.9.9.9"]  # back, and rebound: now it is refused
+        monkeypatch.setattr(guard, "_until", 0.0)
+        async with upstream(at, guard) as third:
+            with pytest.raises(EngineTrouble, match=r"10\.9\.9\.9"):
+                await third.get("/version")
 
 
 async def test_a_resolver_that_hangs_holds_nobody_up_for_long_and_one_thread(monkeypatch):

@@ -85,7 +85,7 @@ async def test_who_does_not_read_an_answer_loses_it_and_the_application_is_told(
 
     async with serving(endless) as url, connected(url) as (_, writer):
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        await asyncio.wait_for(told.wait(), 10)
+        assert await asyncio.wait_for(told.wait(), 10)
 
 
 async def test_who_reads_slowly_keeps_the_connection():

@@ -148,7 +148,7 @@ def ours(objective: dict[str, Any], given: Given, **settings: Any) -> Tensor:
     return compute(inputs, given.entropy[mask], config).total / weighing.normaliser(range(len(rows)))
 
 
-def same(given: Given, one: Tensor, other: Tensor) -> None:
+def assert_same(given: Given, one: Tensor, other: Tensor) -> None:
     """Value, and gradient at every log-prob and entropy."""
     torch.testing.assert_close(one, other, **TIGHT)
     at = [given.logprobs, given.entropy]
@@ -175,7 +175,7 @@ LOSSES = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_policy_loss_is_trls(name: str, given: Given, build: Trainer) -> None:
     objective, settings = LOSSES[name]
-    same(given, ours(objective, given), theirs(build(GRPOTrainer, beta=0.0, **settings), given))
+    assert_same(given, ours(objective, given), theirs(build(GRPOTrainer, beta=0.0, **settings), given))
 
 
 @pytest.mark.parametrize(("name", "unbiased"), [("grpo", False), ("gspo", False), ("grpo", True), ("dapo", True)])
@@ -184,21 +184,21 @@ def test_a_loss_with_kl_to_a_reference_is_trls(name: str, unbiased: bool, given:
     trainer = build(GRPOTrainer, use_bias_correction_kl=unbiased, **settings)
     trainer.beta = 0.05  # set here, so that no second model is loaded for what is given
     kl = {"estimator": "k3", "coefficient": 0.05, "unbiased": unbiased}
-    same(given, ours(objective, given, kl=kl), theirs(trainer, given))
+    assert_same(given, ours(objective, given, kl=kl), theirs(trainer, given))
 
 
 @pytest.mark.parametrize("name", ["grpo over tokens", "dapo"])
 def test_a_loss_with_an_entropy_bonus_is_trls(name: str, given: Given, build: Trainer) -> None:
     objective, settings = LOSSES[name]
     trainer = build(GRPOTrainer, beta=0.0, entropy_coef=0.02, **settings)
-    same(given, ours(objective, given, entropy_bonus=0.02), theirs(trainer, given))
+    assert_same(given, ours(objective, given, entropy_bonus=0.02), theirs(trainer, given))
 
 
 def test_rloo_is_trls(given: Given, build: Trainer) -> None:
     given.completion = given.trained  # it knows no tools
     old = (given.proximal * given.trained).sum(1)
     trainer = build(RLOOTrainer, beta=0.0)
-    same(given, ours({"name": "rloo"}, given), theirs(trainer, given, old_logps=old))
+    assert_same(given, ours({"name": "rloo"}, given), theirs(trainer, given, old_logps=old))
 
 
 CORRECTIONS = {
@@ -247,7 +247,7 @@ def test_advantages_and_the_correction_for_the_sampler_are_trls_from_rewards_on(
     given.advantages = inputs["advantages"]
     ratio = inputs["importance_sampling_ratio"]
     assert 3 < ((ratio == 0) | (ratio == correction["high"])).expand_as(given.trained)[given.trained.bool()].sum() < 60
-    same(given, ours({"name": "grpo"}, given, correction=correction), theirs(trainer, given, **inputs))
+    assert_same(given, ours({"name": "grpo"}, given, correction=correction), theirs(trainer, given, **inputs))
 
 
 def test_dpo_is_trls(given: Given, build: Trainer) -> None:
@@ -263,7 +263,7 @@ def test_dpo_is_trls(given: Given, build: Trainer) -> None:
     inputs = {"input_ids": whole, "attention_mask": whole, "completion_mask": whole}
     inputs |= {"ref_chosen_logps": reference[::2], "ref_rejected_logps": reference[1::2]}
     loss = trainer._compute_loss(lambda **_: SimpleNamespace(log_probs=masked, **told), inputs, return_outputs=False)
-    same(given, ours({"name": "dpo", "beta": 0.3}, given), loss)
+    assert_same(given, ours({"name": "dpo", "beta": 0.3}, given), loss)
 
 
 @pytest.fixture
