@@ -18,6 +18,9 @@ from tasks.stack.settings import ROOT
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
+DEADLINE_S = 600  # of a run that hangs: the slowest one takes two minutes on two idle cores
+
+
 class Deployments:
     """What the UI does: start a run of a deployment, look at it."""
 
@@ -30,7 +33,7 @@ class Deployments:
         found = self.ask("GET", f"deployments/name/{name}/{name}")
         return self.ask("POST", f"deployments/{found['id']}/create_flow_run", {"parameters": parameters})["id"]
 
-    def ended(self, run_id, *, deadline_s=180):
+    def ended(self, run_id, *, deadline_s=DEADLINE_S):
         """Wait for a run's end; its final state."""
         deadline = time.monotonic() + deadline_s
         while (state := self.ask("GET", f"flow_runs/{run_id}")["state"])["type"] not in ENDED:
@@ -38,7 +41,7 @@ class Deployments:
             time.sleep(0.3)
         return state
 
-    def complete(self, *run_ids, deadline_s=180):
+    def complete(self, *run_ids, deadline_s=DEADLINE_S):
         """Wait until these runs have completed."""
         for run_id in run_ids:
             state = self.ended(run_id, deadline_s=deadline_s)
@@ -70,7 +73,8 @@ class Deployments:
             if answer.status_code != 503:
                 break
             time.sleep(0.5)
-        return answer.raise_for_status().json()
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
 
     def log(self):
         return processes.tail("worker", self.settings.home, lines=60)

@@ -18,7 +18,7 @@ from lakehouse import connect
 from tasks.registry.versions import CHAMPION, Lineage
 from tasks.training.folder import PROBE, SUMMARY
 
-pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(1500)]
 
 SEED = 11
 PROBLEMS = 8  # demonstrated
@@ -75,7 +75,7 @@ def demonstrated(command, base):
     first.wait()
     landed = rows("from episodes where run_id = 'demo'")
     second = command(*arguments)
-    out, err = second.communicate(timeout=180)
+    out, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
     return landed, rows("from episodes where run_id = 'demo'"), json.loads(out[out.index("{") :])
 
@@ -138,7 +138,7 @@ def test_rounds_without_a_trainable_group_are_passed_over_and_end_in_the_reasons
     """The base weights solve nothing, so every group is of one outcome."""
     drawn = ["--problems", '{"search": 1}', "--samples", "2", "--evaluate-problems", '{"search": 16}']
     ended = command("improve", "--rounds", "2", *drawn, "--max-tokens", "24", "--max-turns", "2")
-    out, err = ended.communicate(timeout=180)
+    out, err = ended.communicate(timeout=400)
     assert ended.returncode == 1, out
     said = " ".join(err.split())
     assert "no group of any round (2) could be trained on: 4 zero_variance_group. " in said
@@ -157,7 +157,7 @@ def test_rounds_without_a_trainable_group_are_passed_over_and_end_in_the_reasons
 def test_reap_removes_boxes_past_their_lease(command, stack, boxes):
     late, early = boxes
     ended = command("reap")
-    out, err = ended.communicate(timeout=120)
+    out, err = ended.communicate(timeout=400)
     assert ended.returncode == 0, out + err
     assert not any(folder.exists() for folder in late.folders)
     assert all(folder.exists() for folder in early.folders)
@@ -295,7 +295,7 @@ def test_a_loop_moves_the_challenger_and_the_gate_the_champion(improved, warm):
 
 def test_demonstrations_are_nothing_to_improve_on_and_the_error_says_so(command, improved):
     train = command("train", "--objective", "grpo", "--run-ids", '["demo"]', "--rubrics", '["search@2"]')
-    out, err = train.communicate(timeout=120)
+    out, err = train.communicate(timeout=400)
     assert train.returncode == 1
     said = " ".join(err.split())
     assert f"nothing to train on with filter 'grpo': {PROBLEMS} not_policy." in said
@@ -305,7 +305,7 @@ def test_demonstrations_are_nothing_to_improve_on_and_the_error_says_so(command,
 def test_a_trainer_that_takes_too_long_is_ended(stack, command, improved):
     train = ["train", "--objective", "sft", "--run-ids", '["demo"]', "--deadline-s", "2", "--ranks", "1"]
     late = command(*train, "--rubrics", '["search@2"]')
-    _, err = late.communicate(timeout=120)
+    _, err = late.communicate(timeout=400)
     assert late.returncode == 1
     assert "error: the trainer took longer than 2 s" in " ".join(err.split())
     assert "Traceback" not in err

@@ -16,7 +16,7 @@ from tasks.stack import automations, limits
 from tasks.stack import deployments as registering
 from tasks.stack.settings import ROOT
 
-pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(600)]
 
 HOLD = """
 import asyncio, sys
@@ -123,17 +123,17 @@ def test_a_page_is_written_anew_in_its_place(holder, deployments):
 def test_a_limit_that_the_operator_changed_stays_as_it_is(stack, deployments):
     path = f"v2/concurrency_limits/{limits.GRADING}"
     before = deployments.ask("GET", path)["limit"]
-    deployments.http.patch(path, json={"limit": 5}).raise_for_status()
+    deployments.ask("PATCH", path, {"limit": 5})
     limits.create(stack.prefect_url)
     assert deployments.ask("GET", path)["limit"] == 5
-    deployments.http.patch(path, json={"limit": before}).raise_for_status()
+    deployments.ask("PATCH", path, {"limit": before})
 
 
 def told(deployments, event, resource, payload=None, **labels):
     """Tell the server of an event."""
     about = {"prefect.resource.id": resource, **{name.replace("_", "."): value for name, value in labels.items()}}
     one = {"event": event, "resource": about, "payload": payload or {}, "id": os.urandom(16).hex()}
-    deployments.http.post("events", json=[one | {"occurred": datetime.now(UTC).isoformat()}]).raise_for_status()
+    deployments.ask("POST", "events", [one | {"occurred": datetime.now(UTC).isoformat()}])
 
 
 def test_a_run_whose_process_died_is_ended(deployments):
@@ -159,7 +159,7 @@ def test_a_run_whose_process_died_is_ended(deployments):
         )
         assert deployments.ask("GET", f"flow_runs/{alive}")["state"]["type"] == "RUNNING"
     finally:
-        deployments.http.delete(f"automations/{sooner['id']}").raise_for_status()
+        deployments.ask("DELETE", f"automations/{sooner['id']}")
         deployments.ask("POST", f"flow_runs/{alive}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
 
 
@@ -170,10 +170,10 @@ def test_what_has_landed_is_labelled_once_its_trigger_is_on_and_an_upgrade_leave
         return next(one for one in deployments.every_automation() if one["name"] == name)
 
     assert not trigger()["enabled"]
-    deployments.http.patch(f"automations/{trigger()['id']}", json={"enabled": True}).raise_for_status()
+    deployments.ask("PATCH", f"automations/{trigger()['id']}", {"enabled": True})
     registering.keep_switches(stack.prefect_url)
     # what registering anew does
-    deployments.http.patch(f"automations/{trigger()['id']}", json={"enabled": False}).raise_for_status()
+    deployments.ask("PATCH", f"automations/{trigger()['id']}", {"enabled": False})
     registering.restore_switches(stack.prefect_url)
     assert trigger()["enabled"]
 
@@ -193,7 +193,7 @@ def test_what_has_landed_is_labelled_once_its_trigger_is_on_and_an_upgrade_leave
         others = [one["parameters"] for one in deployments.runs("label")]
         assert {"run_ids": ["part-of-a-loop"]} not in others
     finally:
-        deployments.http.patch(f"automations/{trigger()['id']}", json={"enabled": False}).raise_for_status()
+        deployments.ask("PATCH", f"automations/{trigger()['id']}", {"enabled": False})
 
 
 @pytest.fixture
@@ -240,4 +240,4 @@ def test_a_failure_is_told_to_the_block_that_is_named(stack, deployments, inbox)
         until(lambda: got, "nothing was sent")
         assert "erase" in got[0] and "er-nobody" in got[0] and run_id in got[0]
     finally:
-        deployments.http.delete(f"automations/{installed['id']}").raise_for_status()
+        deployments.ask("DELETE", f"automations/{installed['id']}")
