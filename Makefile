@@ -10,6 +10,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+unexport PYTHONDONTWRITEBYTECODE # else each of the thousand processes of a test run compiles our modules anew
 .PHONY: help quickstart test install install-engine install-clients install-camel system boxes up down lint types contracts format lock clean
 
 BIN := .venv/bin

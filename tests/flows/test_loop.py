@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(1500)]
 SEED = 11
 PROBLEMS = 8  # demonstrated
 EASY = 0.3  # questions of three calls: search, open, answer
-EPOCHS = 20  # the demonstrations are learnt by heart, but not quite: some samples of a problem solve it, some do not
+EPOCHS = 12  # the demonstrations are learnt by heart, but not quite
+NOISY = 1.3  # the temperature at which some samples of such a problem solve it and some do not
+DEMONSTRATION = {"agent": "expert", "purpose": "demonstration", "samples": 1, "max_difficulty": EASY}
 REDEPLOYED_S = 60
 LENIENT = """
 when_refused = "roll_back"
@@ -60,8 +62,12 @@ def base(stack, registry, engine, source):
 
 
 @pytest.fixture(scope="module")
-def demonstrated(command, base):
-    """Demonstrations by a run that was killed half-way and continued: the landed rows at the kill, and at the end."""
+def demonstrated(command, deployments, base):
+    """Demonstrations by a run that was killed half-way and continued: the landed rows at the kill, and at the end.
+
+    Beside it another run shows the problems of the loop's second wave.
+    """
+    more = deployments.start("collect", **DEMONSTRATION, problems={"search": PROBLEMS}, seed=SEED + 1, run_id="more")
     arguments = ["collect", "--run-id", "demo", "--agent", "expert", "--purpose", "demonstration", "--samples", "1"]
     arguments += ["--problems", json.dumps({"search": PROBLEMS}), "--seed", str(SEED), "--shard-size", "1"]
     arguments += ["--max-difficulty", str(EASY)]
@@ -77,16 +83,17 @@ def demonstrated(command, base):
     second = command(*arguments)
     out, err = second.communicate(timeout=400)
     assert second.returncode == 0, err
+    deployments.complete(more)
     return landed, rows("from episodes where run_id = 'demo'"), json.loads(out[out.index("{") :])
 
 
 @pytest.fixture(scope="module")
 def warm(stack, deployments, registry, demonstrated, base):
     """The version trained on the demonstrations."""
-    deployments.complete(deployments.start("label", rubrics=["search@2"], run_ids=["demo"]))
+    deployments.complete(deployments.start("label", rubrics=["search@2"], run_ids=["demo", "more"]))
     train = {
         "objective": "sft",
-        "run_ids": ["demo"],
+        "run_ids": ["demo", "more"],
         "rubrics": ["search@2"],
         "epochs": EPOCHS,
         "minibatch": PROBLEMS,
@@ -116,10 +123,16 @@ def sampled(deployments, warm):
 
 @pytest.fixture(scope="module")
 def improved(stack, deployments, registry, sampled, tmp_path_factory):
-    """The version after two steps of a loop that does not wait, on what was demonstrated and on what was not."""
+    """The version after two steps of a loop that does not wait, on what was demonstrated."""
     policy = tmp_path_factory.mktemp("gate") / "lenient.toml"
     policy.write_text(LENIENT)
-    drawn = {"problems": {"search": PROBLEMS + 4}, "samples": 4, "seed": SEED - 1, "max_difficulty": EASY}
+    drawn = {
+        "problems": {"search": PROBLEMS},
+        "samples": 6,
+        "seed": SEED - 1,
+        "max_difficulty": EASY,
+        "temperature": NOISY,
+    }
     judged = {"evaluate_problems": {"search": 4}, "evaluate_every": 2, "policy": str(policy)}
     terms = {"mode": "async", "staleness": 1, "rounds": 2, "loop_id": "loop", "concurrency": 8}
     deployments.complete(deployments.start("improve", **drawn, **judged, **terms))
@@ -265,7 +278,7 @@ def test_what_a_loop_trains_on_is_as_young_as_it_may_be_and_each_group_is_in_one
     groups = rows(
         "select unnest((selection -> '$.asked.group_ids')::varchar[]) as name from training_sets where loop_id = 'loop'"
     )
-    assert len({one["name"] for one in groups}) == len(groups) == 2 * (PROBLEMS + 4)
+    assert len({one["name"] for one in groups}) == len(groups) == 2 * PROBLEMS
     (left,) = rows("select * from queries.loop_groups where loop_id = 'loop'")
     assert (left["begun"], left["consumed"], left["left_to_play"]) == (len(groups), len(groups), 0)
 

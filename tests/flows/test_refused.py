@@ -56,8 +56,12 @@ def test_a_version_with_another_tokenizer_is_refused_said_and_not_tried_again(
     wait(lambda: REFUSED in tags(), "the version was not refused", 150)
     assert "the tokenizer or chat template of" in tags()[REFUSED]
     assert engine.served_version() == good
-    pages = [one["data"] for one in deployments.artifacts() if one["key"] == "refused"]
-    assert any(f"version {version} is not served" in page and f"version {good} goes on" in page for page in pages)
+
+    def told():
+        pages = [one["data"] for one in deployments.artifacts() if one["key"] == "refused"]
+        return any(f"version {version} is not served" in page and f"version {good} goes on" in page for page in pages)
+
+    wait(told, "no page says so")
     wait(
         lambda: all(
             run["state_type"] not in ("PENDING", "RUNNING", "SCHEDULED") for run in deployments.runs("reconcile")
