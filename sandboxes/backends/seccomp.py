@@ -1,6 +1,7 @@
 """The system calls that commands in a box may not make, as a classic BPF program.
 
-bubblewrap takes it (`--seccomp`); in a container the runner puts it on each command, above the engine's own profile.
+bubblewrap takes it (`--seccomp`); in a container the runner puts it on itself, and so on every command, above the
+engine's own profile.
 
 Modelled on what Docker's default profile refuses to a container without capabilities. Stricter in four points: `ptrace` and
 `process_vm_*` are refused altogether, so is System V IPC, sockets are Unix, IPv4, IPv6 and netlink only, and a call that is

@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import signal
 import time
 from typing import Any
 
 from sandboxes.backends.runner.common import Refused
 from sandboxes.backends.runner.gateway import Forward
-from sandboxes.backends.runner.output import Capture, pipes
-from sandboxes.backends.runner.processes import clear, reap, spawn, statuses
+from sandboxes.backends.runner.output import Capture
+from sandboxes.backends.runner.processes import Started, clear, reap, statuses
 
 MOST = 16  # that run or whose end nobody has seen
 
@@ -22,21 +21,20 @@ class Process:
         self.began = time.monotonic()
         self.ran_s: float | None = None  # once it has ended
         self.exit_code: int | None = None
-        with pipes(3) as ((in_read, in_write), (out_read, out_write), (err_read, err_write)):
-            self.pid = spawn(request, in_read, out_write, err_write, background=True)
-        for descriptor in (in_read, in_write, out_write, err_write):  # its stdin is at its end
-            os.close(descriptor)
+        self.first = Started(request, background=True)
+        os.close(self.first.stdin)  # it is at its end
+        self.pid = self.first.pid
         self.exited = os.pidfd_open(self.pid)
         self.out, self.err = Capture(request["output_bytes"]), Capture(request["output_bytes"])
-        self.streams = {out_read: self.out, err_read: self.err}
+        self.streams = {self.first.stdout: self.out, self.first.stderr: self.err}
 
     def end(self) -> None:
         """It has ended: keep what it said last."""
-        self.exit_code = statuses.pop(self.pid, -signal.SIGKILL)
         self.ran_s = time.monotonic() - self.began
         for descriptor, capture in self.streams.items():
             capture.finish(descriptor)
         self.streams.clear()
+        self.exit_code = self.first.exit_code(self.err)
         os.close(self.exited)
 
     def told(self) -> dict[str, Any]:
@@ -57,6 +55,10 @@ class Background:
     def running(self) -> dict[int, Process]:
         """Those that run, by process id."""
         return {process.pid: process for process in self.processes.values() if process.exit_code is None}
+
+    def none_alive(self) -> bool:
+        """Nor anything that one of them has left."""
+        return self.swept and not self.running()
 
     def spared(self) -> set[int]:
         """Whom the end of a command leaves alone."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from sandboxes.backends.runner.channel import Channel
 from sandboxes.backends.runner.common import LONGEST_WAIT_S
-from sandboxes.backends.runner.output import Capture, payload, pipes
-from sandboxes.backends.runner.processes import clear, spawn, statuses
+from sandboxes.backends.runner.output import Capture, payload
+from sandboxes.backends.runner.processes import Started, clear
 
 
 def execute(channel: Channel, request: dict[str, Any], stdin: bytes) -> None:
@@ -16,20 +16,17 @@ def execute(channel: Channel, request: dict[str, Any], stdin: bytes) -> None:
     began = time.monotonic()
     if channel.background.forward:
         channel.background.forward.start()  # it ends with the command, as all that runs here
-    with pipes(3) as ((in_read, in_write), (out_read, out_write), (err_read, err_write)):
-        child = spawn(request, in_read, out_write, err_write)
-    for descriptor in (in_read, out_write, err_write):
-        os.close(descriptor)
+    command = Started(request, alone=channel.background.none_alive())
     out, err = Capture(request["output_bytes"]), Capture(request["output_bytes"])
-    attended = Attended(channel, child, {out_read: out, err_read: err}, in_write, stdin)
+    attended = Attended(channel, command.pid, {command.stdout: out, command.stderr: err}, command.stdin, stdin)
     try:
         stopped_by = attended.run(began + request["timeout_s"], request["silence_s"])
     finally:
         clear(channel.background.spared())
         channel.background.settle()
-    exit_code = statuses.pop(child)
-    for descriptor, capture in ((out_read, out), (err_read, err)):
+    for descriptor, capture in ((command.stdout, out), (command.stderr, err)):
         capture.finish(descriptor)
+    exit_code = command.exit_code(err)
     channel.reply(
         {
             "ok": True,
@@ -56,8 +53,11 @@ class Attended:
         for descriptor in (self.exited, *streams, *channel.background.descriptors()):
             self.poll.register(descriptor, select.POLLIN)
         self.poll.register(0, select.POLLRDHUP)  # POLLHUP and POLLERR are always told
-        os.set_blocking(stdin_fd, False)
-        self.poll.register(stdin_fd, select.POLLOUT)
+        if stdin:
+            os.set_blocking(stdin_fd, False)
+            self.poll.register(stdin_fd, select.POLLOUT)
+        else:
+            self._close_stdin()
 
     def run(self, deadline: float, silence_s: float | None) -> str | None:
         """Serve the streams until the command ends; what stopped it, where something did: `deadline` or `silence`."""

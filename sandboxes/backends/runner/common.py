@@ -34,9 +34,15 @@ def as_agent() -> Iterator[None]:
             os.setegid(0)
 
 
-def become_agent() -> None:
-    """For good, in a child."""
+@contextlib.contextmanager
+def wholly_agent() -> Iterator[None]:
+    """Real ids too: what is started meanwhile is the agent's for good, for exec(2) forgets whom we can become again."""
     if ROOT:
-        os.setgroups([])
-        os.setresgid(AGENT, AGENT, AGENT)
-        os.setresuid(AGENT, AGENT, AGENT)
+        os.setresgid(AGENT, AGENT, 0)
+        os.setresuid(AGENT, AGENT, 0)
+    try:
+        yield
+    finally:
+        if ROOT:
+            os.setresuid(0, 0, 0)
+            os.setresgid(0, 0, 0)

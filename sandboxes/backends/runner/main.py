@@ -16,7 +16,7 @@ from sandboxes.backends.runner.common import PR_SET_DUMPABLE, Refused, libc
 from sandboxes.backends.runner.files import read, snapshot, write
 from sandboxes.backends.runner.gateway import Forward
 from sandboxes.backends.runner.output import payload
-from sandboxes.backends.runner.processes import filter_calls
+from sandboxes.backends.runner.processes import be_ready, filter_calls
 
 
 def serve(channel: Channel, request: dict[str, Any]) -> None:
@@ -66,6 +66,7 @@ def main() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    be_ready()
     libc.prctl(PR_SET_DUMPABLE, 0)  # nobody may trace us or open our files in /proc, not even with our uid
     with contextlib.suppress(ValueError):  # where it is 0 for good already
         # At 0 a `core_pattern` that is a program is started all the same, by the host's root; not at 1.

@@ -9,10 +9,12 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Collection
+from _posixsubprocess import fork_exec
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from sandboxes.backends.runner.common import PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, ROOT, Refused, become_agent, libc
+from sandboxes.backends.runner.common import PR_SET_CHILD_SUBREAPER, ROOT, Refused, libc, wholly_agent
+from sandboxes.backends.runner.output import Capture, pipes
 
 KILL_DEADLINE_S = 20.0
 PATIENCE_S = 2.0  # for killing one by one, which a fork bomb may outrun
@@ -21,17 +23,24 @@ PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 OPEN_FILES = 4096
 
 awaited: set[int] = set()  # processes whose status somebody wants
-calls = b""  # the system-call filter of commands, where the box has none
 statuses: dict[int, int] = {}  # of those that have ended, as exit codes: minus the signal where one ended it
+oom_score = -1  # our own /proc/self/oom_score_adj
+
+
+def be_ready() -> None:
+    """Have what a command is to inherit. To be called while we may open our own files in /proc."""
+    global oom_score
+    oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    if ROOT:
+        os.setgroups([])
 
 
 def filter_calls(programs: dict[str, str]) -> None:
-    """From now on commands have the filter for this machine, if there is one."""
-    global calls
+    """From now on we, and so all commands, have the filter for this machine, if there is one."""
     calls = binascii.a2b_base64(programs.get(os.uname().machine, ""))
-
-
-def _filter_myself() -> None:
+    if not calls:
+        return
     text = ctypes.create_string_buffer(calls, len(calls))
 
     class Program(ctypes.Structure):  # struct sock_fprog
@@ -42,63 +51,89 @@ def _filter_myself() -> None:
         raise OSError(ctypes.get_errno(), "no system-call filter")
 
 
-def spawn(request: dict[str, Any], stdin: int, stdout: int, stderr: int, *, background: bool = False) -> int:
-    """Run `argv` in `cwd` with `env` as the agent, in a session of its own. Returns its process id."""
+class Started:
+    """A process of the agent's in a session of its own, that runs `argv` in `cwd` with `env`; our ends of its streams.
+
+    `alone`: no other process of the agent's is in the box. Only then may we wait for the exec as vfork(2) does, which is sooner
+    there than fork(2): somebody could stop the child before it, and us with it.
+    """
+
+    def __init__(self, request: dict[str, Any], *, alone: bool = False, background: bool = False) -> None:
+        self.name, self.cwd = request["argv"][0], request["cwd"]
+        with pipes(4) as ends:
+            (stdin, self.stdin), (self.stdout, stdout), (self.stderr, stderr), (self.failure, failure) = ends
+            streams = (stdin, self.stdin, self.stdout, stdout, self.stderr, stderr, self.failure, failure)
+            self.pid = _fork(request, streams, _keep_orphans if background else None, alone)
+        for theirs in (stdin, stdout, stderr, failure):
+            os.close(theirs)
+        awaited.add(self.pid)
+
+    def exit_code(self, errors: Capture) -> int:
+        """Once it has ended. That it could not be run at all is said among its `errors`."""
+        status = statuses.pop(self.pid, -signal.SIGKILL)
+        told = os.read(self.failure, 4096).decode()  # as `subprocess` is told: kind, errno, whether before exec(2)
+        os.close(self.failure)
+        if not told:
+            return status
+        _, number, early = told.split(":")
+        code = int(number, 16)
+        where = f" in {self.cwd!r}" if early else ""
+        errors.add(f"{self.name}: cannot run{where}: {os.strerror(code)}\n".encode(errors="backslashreplace"))
+        return 127 if code == errno.ENOENT and not early else 126
+
+
+# Read and write ends of stdin, stdout, stderr, and of why it could not be run.
+Streams = tuple[int, int, int, int, int, int, int, int]
+
+
+def _fork(request: dict[str, Any], streams: Streams, before_exec: Any, alone: bool) -> int:
+    """What `subprocess` calls, less its Python, which takes as long as a short command: no line of Python runs in the child.
+
+    The arguments are those of Python 3.11, which every box has: other people's images are given ours.
+    """
+    argv, env = request["argv"], request["env"]
+    settings = [os.fsencode(f"{name}={value}") for name, value in env.items()]
+    plain_signals, session, group = True, True, -1
+    gid, groups, uid, umask = None, None, None, 0o022  # whoever we are
     try:
-        child = os.fork()
+        with _first_out_of_memory(), wholly_agent():
+            return fork_exec(
+                *(argv, _places(argv[0], env), True, streams[-1:], _folder(request["cwd"]), settings, *streams),
+                *(plain_signals, session, group, gid, groups, uid, umask, before_exec, alone),
+            )
     except BlockingIOError:
         raise Refused("background processes leave no room under the box's process limit: stop one") from None
-    if child == 0:
-        try:
-            _become(request, (stdin, stdout, stderr), background)
-        finally:
-            os._exit(126)
-    awaited.add(child)
-    return child
 
 
-def _become(request: dict[str, Any], streams: tuple[int, int, int], background: bool) -> None:
-    name = request["argv"][0]
+@contextlib.contextmanager
+def _first_out_of_memory() -> Iterator[None]:
+    """What is forked now is killed before the box is. It inherits that: by its own hand it would be later at its exec."""
+    ours = os.pread(oom_score, 16, 0)
+    os.pwrite(oom_score, b"1000", 0)
     try:
-        if not ROOT:
-            libc.prctl(PR_SET_DUMPABLE, 1)  # else /proc/self would not be the child's own
-        with open("/proc/self/oom_score_adj", "w") as score:
-            score.write("1000")  # out of memory ends a command, not the box
-        os.setsid()
-        if background:
-            libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # so that its orphans stay its own, by which we know them
-        for target, source in enumerate(streams):
-            os.dup2(source, target)
-        become_agent()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
-        os.umask(0o022)
-        try:
-            os.chdir(request["cwd"])
-        except (OSError, ValueError) as error:
-            reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-            os.write(2, f"{name}: cannot run in {request['cwd']!r}: {reason}\n".encode(errors="backslashreplace"))
-            os._exit(126)
-        if calls:
-            _filter_myself()
-        _run(name, request["argv"], request["env"])
-    except OSError as error:
-        os.write(2, f"{name}: cannot run: {error}\n".encode(errors="surrogateescape"))
-        os._exit(127 if error.errno == errno.ENOENT else 126)
+        yield
+    finally:
+        os.pwrite(oom_score, ours, 0)
 
 
-def _run(name: str, argv: list[str], env: dict[str, str]) -> None:
-    """`os.execvpe`, which would import `warnings` in every child: a third of the time that a short command takes."""
-    refused: OSError | None = None
-    places = [""] if "/" in name else [f"{folder or '.'}/" for folder in env.get("PATH", os.defpath).split(":")]
-    for place in places:
-        try:
-            os.execve(place + name, argv, env)  # noqa: S606 - running what is asked is the job
-        except (FileNotFoundError, NotADirectoryError) as error:
-            missing = error
-        except OSError as error:
-            refused = refused or error
-    raise refused or missing
+def _keep_orphans() -> None:
+    """In a background process: by being below it we know what it started."""
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _places(name: str, env: dict[str, str]) -> list[bytes]:
+    """Where to look for a program, as execvpe(3) does."""
+    if "/" in name:
+        return [os.fsencode(name)]
+    return [os.fsencode(f"{folder or '.'}/{name}") for folder in env.get("PATH", os.defpath).split(":")]
+
+
+def _folder(name: str) -> str:
+    """The folder to run in; for a name that none can have the empty one, which the kernel does not find either."""
+    try:
+        return "" if b"\0" in os.fsencode(name) else name
+    except UnicodeEncodeError:
+        return ""
 
 
 def reap() -> bool:
