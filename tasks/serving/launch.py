@@ -8,6 +8,7 @@ from tasks.serving.errors import EngineMissing
 from tasks.serving.weights import servable
 
 HOST = "127.0.0.1"  # the control routes have no login: never beyond loopback
+STEP_TOKENS = 2048  # what the engine computes at once
 SMALL_BYTES = 100_000_000
 
 
@@ -34,6 +35,9 @@ def engine(folder: Path, *, name: str, port: int, python: Path, max_model_len: i
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(folder), "--served-model-name", name, "--host", HOST, "--port", str(port)]
     command += ["--max-model-len", str(max_model_len)]
+    # A prompt is computed in one step. Between the parts of one that is not, vLLM takes back a draw of a request with a seed, which
+    # a generator of the CPU's cannot: the engine ends with "CPU Generator does not use offset".
+    command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", str(max(STEP_TOKENS, max_model_len))]
     # Three times faster than bfloat16 on AVX2, and the trainer's own precision; compiling costs minutes of start-up.
     command += ["--dtype", "float32", "--enforce-eager"]
     # What the trainer needs is the probability the token was really drawn with: after temperature and truncation.

@@ -1,7 +1,10 @@
 import http.server
 import json
+import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -124,6 +127,24 @@ def test_a_label_is_a_version_number_or_unknown(control, label, version):
 def test_an_engine_that_is_not_there_is_waited_for_only_so_long():
     with Engine("http://127.0.0.1:9") as engine, pytest.raises(EngineError, match="not healthy within 0 s"):
         engine.wait_ready(0.3)
+
+
+@pytest.mark.engine
+def test_calls_with_seeds_that_come_together_do_not_end_the_engine(engine_url):
+    """Together their prompts are more than it computes in a step; the same seed draws the same tokens again."""
+    drawn = random.Random(0)
+    prompts = [[drawn.randrange(10, 400) for _ in range(500)] for _ in range(16)]
+    with Engine(engine_url) as engine:
+        model = engine.models()[0]
+
+    def ask(prompt):
+        asked = {"model": model, "prompt": prompt, "max_tokens": 4, "seed": sum(prompt)}
+        answer = httpx.post(f"{engine_url}/v1/completions", json=asked, timeout=120, trust_env=False)
+        return answer.raise_for_status().json()["choices"][0]["text"]
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        together = list(pool.map(ask, prompts))
+    assert [ask(prompt) for prompt in prompts[:3]] == together[:3]
 
 
 @pytest.mark.engine
