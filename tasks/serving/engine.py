@@ -177,6 +177,11 @@ class Engine:
             answer = self._client.request(method, path, **how)
         except httpx.TimeoutException as error:
             raise EngineError(f"{method} {self.url}{path} did not answer in time") from error
+        except httpx.ConnectError as error:
+            raise EngineError(
+                f"no engine answers at {self.url} ({error}): where `lakeloop up` started it, logs/engine.log in the home folder "
+                "says why, and `lakeloop up` starts it again"
+            ) from error
         except httpx.HTTPError as error:
             raise EngineError(f"{method} {self.url}{path} failed: {error}") from error
         if answer.status_code == 404 and "detail" in answer.text:

@@ -129,6 +129,14 @@ def test_an_engine_that_is_not_there_is_waited_for_only_so_long():
         engine.wait_ready(0.3)
 
 
+def test_a_call_to_an_engine_that_is_gone_says_where_it_says_why_and_how_it_comes_back():
+    with (
+        Engine("http://127.0.0.1:9") as engine,
+        pytest.raises(EngineError, match=r"no engine answers .*logs/engine\.log.*lakeloop up"),
+    ):
+        engine.models()
+
+
 @pytest.mark.engine
 def test_calls_with_seeds_that_come_together_do_not_end_the_engine(engine_url):
     """Together their prompts are more than it computes in a step; the same seed draws the same tokens again."""
