@@ -8,7 +8,7 @@ from tasks.serving.errors import EngineMissing
 from tasks.serving.weights import servable
 
 HOST = "127.0.0.1"  # the control routes have no login: never beyond loopback
-STEP_TOKENS = 2048  # what the engine computes at once
+STEP_TOKENS = 2048  # of all calls together, that the engine computes in a step: vLLM's default on a CPU
 SMALL_BYTES = 100_000_000
 
 

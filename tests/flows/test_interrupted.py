@@ -36,7 +36,7 @@ def test_ctrl_c_ends_a_collect_and_its_boxes_with_status_130(stack, command, sou
     groups = groups_of(boxes)
     assert groups
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does
-    out, err = process.communicate(timeout=400)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert err.split()[-1] == "interrupted"
     assert "Traceback" not in out + err
