@@ -1,49 +1,25 @@
 """When a box ends: it is closed, a call to it is cancelled, its lease is over, its controller dies. Then nothing of it is left."""
 
 import asyncio
-import secrets
 import signal
 import sys
-import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from sandboxes.backends.base import BoxSpec, Limits, SandboxError
+from tests.sandboxes.backends.conformance.outside import mark, marked, until
 
 
 async def sh(box, script: str, *, timeout_s: float = 20.0):
     return await box.exec(["sh", "-c", script], timeout_s=timeout_s)
 
 
-def running(mark: str) -> bool:
-    """Whether a process with this text among its arguments runs on the machine, in whatever box."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark.encode() in (process / "cmdline").read_bytes().split(b"\0"):
-                return True
-    return False
-
-
-async def until(condition, what: str, *, deadline_s: float = 15.0) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
-        await asyncio.sleep(0.05)
-
-
-def mark() -> str:
-    """A number of seconds for `sleep` that no other process has."""
-    return f"{3000 + secrets.randbelow(1000)}.{secrets.randbelow(10**9):09d}"
-
-
 async def test_closing_kills_what_runs_and_the_waiting_caller_is_told(box):
     sleep = mark()
     busy = asyncio.ensure_future(box.exec(["sleep", sleep], timeout_s=60))
-    await until(lambda: running(sleep), "the command runs")
+    await until(lambda: marked(sleep), "the command runs")
     await box.close()
-    assert not running(sleep)
+    assert not marked(sleep)
     with pytest.raises(SandboxError, match="it was closed"):
         await busy
 
@@ -51,11 +27,11 @@ async def test_closing_kills_what_runs_and_the_waiting_caller_is_told(box):
 async def test_a_cancelled_call_ends_the_box(box):
     sleep = mark()
     busy = asyncio.ensure_future(box.exec(["sleep", sleep], timeout_s=60))
-    await until(lambda: running(sleep), "the command runs")
+    await until(lambda: marked(sleep), "the command runs")
     busy.cancel()
     with pytest.raises(asyncio.CancelledError):
         await busy
-    assert not running(sleep)
+    assert not marked(sleep)
     with pytest.raises(SandboxError, match="cancelled"):
         await sh(box, "true")
 
@@ -65,7 +41,7 @@ async def test_a_box_ends_with_its_lease(backend):
     sleep = mark()
     with pytest.raises(SandboxError, match="lease of 2 s ended"):
         await box.exec(["sleep", sleep], timeout_s=60)
-    assert not running(sleep)
+    assert not marked(sleep)
     await box.close()
 
 
@@ -86,9 +62,9 @@ async def test_a_killed_controller_leaves_no_box(backend):
     sleep = mark()
     controller = await asyncio.create_subprocess_exec(sys.executable, "-c", CONTROLLER, backend.name, sleep)
     try:
-        await until(lambda: running(sleep), "the box runs", deadline_s=60)
+        await until(lambda: marked(sleep), "the box runs", deadline_s=60)
     finally:
         controller.send_signal(signal.SIGKILL)
         await controller.wait()
-    await until(lambda: not running(sleep), "the box is gone")
-    assert not running(sleep)
+    await until(lambda: not marked(sleep), "the box is gone")
+    assert not marked(sleep)

@@ -2,33 +2,17 @@
 
 import asyncio
 import platform
-import secrets
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from sandboxes.backends.base import BoxSpec
+from tests.sandboxes.backends.conformance.outside import mark, marked, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def sh(box, script: str, *, timeout_s: float = 20.0, **more):
     return await box.exec(["sh", "-c", script], timeout_s=timeout_s, **more)
-
-
-def running(mark: str) -> bool:
-    """Whether a process with this text among its arguments runs on the machine, in whatever box."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark.encode() in (process / "cmdline").read_bytes().split(b"\0"):
-                return True
-    return False
-
-
-def mark() -> str:
-    """A number of seconds for `sleep` that no other process has."""
-    return f"{3000 + secrets.randbelow(1000)}.{secrets.randbelow(10**9):09d}"
 
 
 ESCAPE = """
@@ -52,7 +36,7 @@ async def test_nothing_a_command_started_outlives_it(shared, stays):
     assert result.stdout == b"away\n"
     assert result.timed_out == (stays == "60")
     assert result.exit_code == (None if result.timed_out else 0)
-    assert not running(sleep)
+    assert not marked(sleep)
 
 
 HOPPING = """
@@ -172,8 +156,7 @@ async def test_boxes_do_not_see_each_other(backend, shared):
     other = await backend.start(BoxSpec())
     sleep = mark()
     busy = asyncio.ensure_future(shared.exec(["sleep", sleep], timeout_s=2))
-    await asyncio.sleep(1)
-    assert running(sleep)
+    await until(lambda: marked(sleep), "the command runs")
     assert sleep.encode() not in (await sh(other, "ps -ef; ls -la /testbed /tmp")).stdout
     assert await other.snapshot() == {}
     await other.close()

@@ -1,9 +1,8 @@
 """How a command starts: what it inherits, where its program is looked for, and that nobody in the box can get in between."""
 
 import json
-import secrets
 
-import psutil
+from tests.sandboxes.backends.conformance.outside import mark, marked, until
 
 HERSELF = """
 import json, os, resource
@@ -138,16 +137,11 @@ async def test_who_stops_all_that_starts_does_not_stop_the_box(box):
     assert (await box.exec(["echo", "whole"], timeout_s=20)).stdout == b"whole\n"
 
 
-def runner_of(mark: str) -> psutil.Process:
-    """The runner whose command has this among its arguments, seen from outside."""
-    [command] = [one for one in psutil.process_iter(["cmdline"]) if mark in (one.info["cmdline"] or ())]
-    return command.parent()
-
-
 async def test_commands_leave_the_runner_no_descriptors(box):
-    mark = f"{4000 + secrets.randbelow(1000)}.{secrets.randbelow(10**9):09d}"
-    number = await box.start(["sleep", mark])
-    runner = runner_of(mark)
+    sleep = mark()
+    number = await box.start(["sleep", sleep])
+    [command] = await until(lambda: marked(sleep), "the command runs")
+    runner = command.parent()
     await box.stop(number)
     held = []
     for _ in range(2):
