@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -34,9 +35,10 @@ FLOW, TRAINER, SERVICES = "flow", "trainer", ("engine", "gateway", "prefect", "m
 PARTS = (FLOW, TRAINER, *SERVICES)
 STEPS = 3  # of a loop
 LOOP = ["--mode", "async", "--staleness", "1", "--rounds", str(STEPS), "--samples", "4", "--max-difficulty", "0.35"]
-LOOP += ["--problems", '{"search": 6}', "--evaluate-problems", "{}", "--starved-s", "900"]
+LOOP += ["--problems", '{"search": 6}', "--evaluate-problems", "{}"]
+LOOP += ["--deadline-s", "120", "--group-deadline-s", "300", "--starved-s", "900"]
 SHOWN = ["--problems", '{"search": 192}', "--samples", "1", "--max-difficulty", "0.35", "--agent", "expert"]
-CALM_S = (3.0, 25.0)  # from one kill to the next
+CALM_S = (2.0, 12.0)  # from one kill to the next
 LOOP_DEADLINE_S = 3600.0
 
 # What must give no rows, once every loop has ended. The loops of this benchmark are named `kills-N`.
@@ -56,8 +58,10 @@ MUST_BE_NONE = {
             and n_calls <> (select count(*) from calls where calls.episode_id = episodes.episode_id)
     """,
     "trained_twice": """
-        select unnest((selection -> '$.asked.group_ids')::varchar[]) as name from training_sets
-        where loop_id like 'kills-%' group by all having count(*) > 1
+        select name from (
+            select loop_id, unnest((selection -> '$.asked.group_ids')::varchar[]) as name from training_sets
+            where loop_id like 'kills-%'
+        ) group by loop_id, name having count(*) > 1
     """,
     "steps_missing": f"""
         select loop_id from training_sets where loop_id like 'kills-%'
@@ -96,6 +100,12 @@ class Killing:
 
     def __init__(self, settings: Settings, left: Counter[str], random: random.Random) -> None:
         self.settings = settings
+        self.urls = {
+            "engine": settings.engine,
+            "gateway": settings.gateway_url,
+            "prefect": settings.prefect_url,
+            "mlflow": settings.mlflow_url,
+        }
         self.left = left
         self.random = random
         self.killed: Counter[str] = Counter()
@@ -134,8 +144,8 @@ class Killing:
     def _loop(self, name: str) -> None:
         """One loop to its end, however often it must be started."""
         give_up = time.monotonic() + LOOP_DEADLINE_S
-        victim = "nobody"
         while True:
+            victim = None
             with loop(name, seed=self.loops) as process:
                 while process.poll() is None:
                     if time.monotonic() > give_up:
@@ -147,17 +157,21 @@ class Killing:
             if process.returncode == 0:
                 say(f"loop {name} is done; still to kill: {dict(+self.left)}")
                 return
+            if victim is None:
+                raise RuntimeError(
+                    f"loop {name} ended with status {process.returncode}, and nobody was killed:\n{end_of(name)}"
+                )
             self.ended[victim] += 1
             say(f"loop {name} ended with status {process.returncode} after {victim} was killed; it goes on")
             up(self.settings)
 
     def _strike(self, process: "subprocess.Popen[bytes]") -> str | None:
-        """Kill one of those that are left; None where it is not running now."""
-        victim = self.random.choice(list((+self.left).elements()))
-        found = self._process(victim, process)
-        if found is None:
+        """Kill one of those that are left; None where none of them runs now."""
+        alive = {victim: found for victim in +self.left if (found := self._process(victim, process))}
+        if not alive:
             return None
-        kill(found)
+        (victim,) = self.random.choices(list(alive), [self.left[one] for one in alive])
+        kill(alive[victim])
         self.killed[victim] += 1
         self.left[victim] -= 1
         if victim in SERVICES:
@@ -171,8 +185,16 @@ class Killing:
         if victim == FLOW:
             return psutil.Process(process.pid)
         if victim == TRAINER:
-            return next((one for one in trainers(process) if one.is_running()), None)
-        return processes.running(victim, self.settings.home)
+            return next(iter(trainers(process)), None)
+        return serving(urlsplit(self.urls[victim]).port)
+
+
+def serving(port: int | None) -> psutil.Process | None:
+    """Who listens there. A server's first process may only watch over the one that serves (MLflow's does)."""
+    for one in psutil.net_connections("tcp"):
+        if one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.pid:
+            return psutil.Process(one.pid)
+    return None
 
 
 @contextlib.contextmanager
@@ -188,6 +210,10 @@ def loop(name: str, *, seed: int) -> Iterator["subprocess.Popen[bytes]"]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def end_of(name: str) -> str:
+    return processes.tail(name, Settings().home)
 
 
 def waited(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
@@ -213,7 +239,13 @@ def kill(process: psutil.Process) -> None:
     """As the kernel does it that is out of memory: this process, and nobody tells the others."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
-        process.wait(10)
+        give_up = time.monotonic() + 10
+        while (
+            process.status() != psutil.STATUS_ZOMBIE
+        ):  # not waited for: how a child of ours ended is its parent's to see
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"process {process.pid} is there 10 s after it was killed")
+            time.sleep(0.01)
 
 
 def run(*arguments: str) -> str:

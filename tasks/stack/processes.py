@@ -81,6 +81,12 @@ def stop(names: Sequence[str], home: Home, *, grace_s: float = 10.0) -> list[str
     return [name for name, family in families.items() if family]
 
 
+def clear(name: str, home: Home) -> None:
+    """End what is left of a process that was started under `name` and is gone, such as the children of one that was killed."""
+    if _read(name, home) is not None and running(name, home) is None:
+        stop([name], home)
+
+
 def log_path(name: str, home: Home) -> Path:
     return home.logs / f"{name}.log"
 

@@ -81,6 +81,8 @@ class Start:
             if ours is not None:
                 processes.stop([service.name], self.home)  # left by an `up` that was killed
             return
+        if ours is None:
+            processes.clear(service.name, self.home)  # else it holds the port, and nobody watches over it
         since = ours.create_time() if ours is not None else 0.0
         look = service.probe(since) if ours is not None or service.url else probes.NOTHING
         if ours is not None:
@@ -112,6 +114,10 @@ class Start:
         exit_status = _exit_status(pending.process)
         if service.once and exit_status == 0:
             self._finish(service, pending.event, None)
+            return
+        if exit_status is not None and pending.event == "running":  # it was ending when we found it
+            processes.clear(service.name, self.home)
+            self._begin(service)
             return
         if exit_status is not None:
             raise self._failed(service, f"ended with exit status {exit_status} while starting")

@@ -1,8 +1,10 @@
 import socket
 import sys
 import time
+from dataclasses import replace
 
 import httpx
+import psutil
 import pytest
 
 from lakehouse.home import Home
@@ -74,6 +76,31 @@ def test_a_right_answer_on_the_port_is_adopted_and_not_ended(home, tmp_path):
     assert (state.condition, state.pid, events) == ("adopted", None, [("one", "adopted")])
     assert processes.stop(["one"], other) == []
     assert processes.running("one", home) is not None
+
+
+WATCHED = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", sys.argv[1]])
+child.wait()
+time.sleep(0.7)
+"""
+
+
+@pytest.mark.parametrize("victim", ["the first process", "the one that serves"])
+def test_a_server_of_two_processes_one_of_which_was_killed_is_started_anew(home, victim):
+    port = free_port()
+    service = replace(
+        web("one", port), start=lambda: Launch([sys.executable, "-c", WATCHED, str(port)], {}), deadline_s=30
+    )
+    (before,) = start(home, service)
+    leader = psutil.Process(before.pid)
+    (server,) = leader.children()
+    (leader if victim == "the first process" else server).kill()
+    (after,) = start(home, service)
+    assert (after.condition, after.pid) == ("running", processes.running("one", home).pid)
+    assert after.pid != before.pid
+    assert not server.is_running()
+    assert httpx.get(service.url).status_code == 200
 
 
 def test_a_taken_port_is_an_error_that_names_it_what_is_there_and_the_setting_before_anything_starts(home):
