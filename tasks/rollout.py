@@ -127,9 +127,17 @@ def fetch(problems: Sequence[Problem]) -> None:
 
 @task(cache_policy=NO_CACHE)
 async def rehearse(play: Play) -> None:
-    """Before any episode: whether a command-line agent can be run in a box here. SandboxError, with the remedy."""
+    """Before any episode: whether a command-line agent can be run in a box here. SandboxError, with the remedy.
+
+    DefinitionError where it is to have prompts that it would never see.
+    """
     agent = None if play.agent == "policy" else find(play.agent)
     if isinstance(agent, CommandAgent):
+        if play.prompts is not None:
+            raise DefinitionError(
+                f"agent {agent.name} is a command, whose prompts are in its definition and program: {play.prompts} would "
+                "change nothing. Leave --prompts out"
+            )
         await check(agent, await asyncio.to_thread(backends.choose, play.backend), Settings().door)
 
 

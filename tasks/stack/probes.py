@@ -60,7 +60,9 @@ def mlflow(url: str) -> Look:
     if answer.status_code != 200 or not answer.text[:1].isdigit() or len(answer.text) > 40:
         return _other(answer)
     health = _ask("GET", f"{url}/health")
-    return READY if isinstance(health, httpx.Response) and health.text.strip() == "OK" else _other(answer)
+    if isinstance(health, Look):
+        return health
+    return READY if health.text.strip() == "OK" else _other(answer)
 
 
 def engine(url: str, model_name: str) -> Look:
@@ -74,10 +76,13 @@ def engine(url: str, model_name: str) -> Look:
     if model_name not in served:
         return foreign(f"an engine that serves {', '.join(served)} and not {model_name} (LAKELOOP_MODEL)")
     control = _ask("GET", f"{url}/weight_info")
-    if not isinstance(control, httpx.Response) or control.status_code != 200:
+    if isinstance(control, Look):
+        return control  # an engine that takes new weights in answers when it has them
+    if control.status_code == 404:
         return foreign("an engine without control routes; start it with VLLM_SERVER_DEV_MODE=1")
     health = _ask("GET", f"{url}/health")
-    return READY if isinstance(health, httpx.Response) and health.status_code == 200 else NOTHING
+    good = isinstance(health, httpx.Response) and health.status_code == 200 == control.status_code
+    return READY if good else NOTHING
 
 
 def gateway(url: str, operator_key: str | None, *, engine_url: str, model_name: str) -> Look:

@@ -12,14 +12,17 @@ from tasks.stack.probes import Seen
 
 @contextmanager
 def serving(answers):
-    """A real HTTP server that answers `answers[path]`, and 404 elsewhere."""
+    """A real HTTP server that answers `answers[path]`, a number as this status, a threading.Event when it is set; else 404."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             body = answers.get(self.path.partition("?")[0])
-            self.send_response(404 if body is None else 200)
+            if isinstance(body, threading.Event):
+                body.wait(10)
+            told = isinstance(body, str)
+            self.send_response(200 if told else body if isinstance(body, int) else 404)
             self.end_headers()
-            self.wfile.write((body or "").encode())
+            self.wfile.write(body.encode() if told else b"")
 
         def log_message(self, *_):
             pass
@@ -80,6 +83,23 @@ def test_a_program_that_takes_connections_and_says_nothing_is_silent(monkeypatch
     monkeypatch.setattr(probes, "_client", lambda: probes.httpx.Client(timeout=0.2))
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert probes.mlflow(f"http://127.0.0.1:{server.getsockname()[1]}").seen is Seen.SILENT
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "later"),
+    [
+        ("engine", {"/v1/models": MODELS}, "/weight_info"),  # one that takes new weights in
+        ("mlflow", {"/version": "3.17.2"}, "/health"),
+    ],
+)
+def test_the_right_program_that_is_busy_or_ending_is_not_taken_for_another(name, answers, later, monkeypatch):
+    monkeypatch.setattr(probes, "_client", lambda: probes.httpx.Client(timeout=0.2))
+    done = threading.Event()
+    with serving(answers | {later: done}) as url:
+        assert LOOKS[name](url).seen is Seen.SILENT
+        done.set()
+    with serving({"/v1/models": MODELS, "/weight_info": 500, "/health": 503}) as url:
+        assert LOOKS["engine"](url).seen is Seen.NOTHING
 
 
 @pytest.mark.parametrize(

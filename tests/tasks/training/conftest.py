@@ -85,8 +85,9 @@ def sampled(model_folder: Path) -> list[TrainingRow]:
 @pytest.fixture
 def export(tmp_path: Path) -> Callable[..., Path]:
     def write(rows: list[TrainingRow], name: str = "rows.parquet") -> Path:
-        pyarrow.parquet.write_table(pa.Table.from_pylist([row.model_dump() for row in rows]), tmp_path / name)
-        return tmp_path / name
+        draft = tmp_path / f".{name}"  # a run of before may be reading the file of this name
+        pyarrow.parquet.write_table(pa.Table.from_pylist([row.model_dump() for row in rows]), draft)
+        return draft.replace(tmp_path / name)
 
     return write
 
