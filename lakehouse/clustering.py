@@ -37,10 +37,6 @@ WINDOW = 32  # further row groups that are read to sort more rows at once
 _LAST = "\U0010ffff"  # above every id
 
 
-class Overtaken(RuntimeError):
-    """Files that were being merged were rewritten meanwhile; nothing was changed."""
-
-
 @dataclass(frozen=True)
 class File:
     """A data file and the episode ids it spans."""
@@ -52,7 +48,7 @@ class File:
 
 
 def cluster(lake: str, table: str, *, only_small: bool = False) -> int:
-    """Merge what is worth merging, once; how many files were replaced. Overtaken where it came to nothing.
+    """Merge what is worth merging, once; how many files were replaced. store.Overtaken where it came to nothing.
 
     `only_small`: small files among themselves, which takes a moment however large the table is.
     """
@@ -64,7 +60,7 @@ def cluster(lake: str, table: str, *, only_small: bool = False) -> int:
     sink = _Sink(store.filesystem(lake, delta), table)
     try:
         with ExitStack() as stack:
-            sources = [_source(stack, sink.files, one.path, table) for one in merged]
+            sources = [_source(stack, sink.files, lake, table, one.path) for one in merged]
             for rows in _in_order(sources, table):
                 sink.write(rows)
             sink.close()
@@ -111,16 +107,16 @@ def _files(delta: DeltaTable) -> list[File]:
     ]
 
 
-def _source(stack: ExitStack, files: pyarrow.fs.FileSystem, path: str, table: str) -> "_Source":
-    with store.reading(table, path):
-        return _Source(stack.enter_context(files.open_input_file(path)), table, path)
+def _source(stack: ExitStack, files: pyarrow.fs.FileSystem, lake: str, table: str, path: str) -> "_Source":
+    with store.reading(lake, table, path):
+        return _Source(stack.enter_context(files.open_input_file(path)), lake, table, path)
 
 
 class _Source:
     """One file as batches in the order of episodes: a row group each, or the whole where it did not land in order."""
 
-    def __init__(self, file: pa.NativeFile, table: str, path: str) -> None:
-        self._table, self._path = table, path
+    def __init__(self, file: pa.NativeFile, lake: str, table: str, path: str) -> None:
+        self._lake, self._table, self._path = lake, table, path
         self._held = pq.ParquetFile(file)
         spans = [
             store.span(self._held.metadata.row_group(number), "episode_id")
@@ -162,7 +158,7 @@ class _Source:
             return
         number = self._held.num_row_groups - len(self._unread)
         self._unread.pop(0)
-        with store.reading(self._table, self._path):
+        with store.reading(self._lake, self._table, self._path):
             rows = self._held.read_row_group(number) if self._ordered else self._held.read()
         columns = [
             rows[field.name].cast(field.type)
@@ -286,7 +282,7 @@ def _commit(lake: str, table: str, merged: Sequence[File], sink: _Sink) -> None:
         gone = [one.path for one in merged if one.path not in active]
         lost = [one.path for one in sink.added if sink.files.get_file_info(one.path).type != pyarrow.fs.FileType.File]
         if gone or lost:
-            raise Overtaken(f"table {table}: {len(gone)} of the merged files were rewritten meanwhile; run it again")
+            raise store.Overtaken(table, gone or lost)
         millis = int(now().timestamp() * 1000)
         removed = [RemoveAction(one.path, False, millis, one.size, {}) for one in merged]
         delta.create_write_transaction([*sink.added, *removed], "append", delta.schema())

@@ -20,11 +20,11 @@ RETRIES = 20
 
 
 def retried(lake: str, table: str, commit: Callable[[DeltaTable], T]) -> T:
-    """Read the table and commit; where another writer of the same transaction id was first, look again."""
+    """Read the table and commit; where another writer was first, or an erasure took what was being read, look again."""
     for _ in range(RETRIES):
         try:
             return commit(opened(lake, table))
-        except CommitFailedError as error:
+        except (CommitFailedError, store.Overtaken) as error:
             last = error
     raise CommitFailedError(f"table {table}: {RETRIES} commits in a row met another writer's: {last}")
 

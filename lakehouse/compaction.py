@@ -11,10 +11,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lakehouse import clustering, layout, store
-from lakehouse.clustering import Overtaken
 from lakehouse.quarantine import CHILDREN
 from lakehouse.schema import TABLES
-from lakehouse.store import LakeError
+from lakehouse.store import LakeError, Overtaken
 
 EVERY = 16  # commits
 log = logging.getLogger("lakehouse")

@@ -3,8 +3,7 @@
 import duckdb
 from deltalake.exceptions import CommitFailedError
 
-from lakehouse.clustering import Overtaken
-from lakehouse.store import LakeBusy
+from lakehouse.store import LakeBusy, Overtaken
 
 PASSING: tuple[type[BaseException], ...] = (
     LakeBusy,

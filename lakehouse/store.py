@@ -41,6 +41,16 @@ class LakeBusy(TimeoutError):
     """Another process held a table's lock beyond the deadline."""
 
 
+class Overtaken(RuntimeError):
+    """Files that were being read were rewritten meanwhile; nothing was changed, and a second try reads the new ones."""
+
+    def __init__(self, table: str, files: Sequence[str]) -> None:
+        super().__init__(
+            f"table {table}: {len(files)} of the files that were being read were rewritten meanwhile, {files[0]} first; "
+            "run it again"
+        )
+
+
 class BrokenTable(LakeError):
     """Files of a table are missing, damaged or half-written."""
 
@@ -166,7 +176,7 @@ def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence
 
     Files are chosen by partition and by the statistics in Delta's log, and row groups by those in the file, so that the cost
     is that of those that may hold such rows. A column that the table does not have yet is NULL. BrokenTable where a file is
-    gone or damaged.
+    gone or damaged, Overtaken where an erasure took it away.
     """
     name = delta.metadata().name or "?"
     spec = TABLES[name].arrow
@@ -175,8 +185,7 @@ def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence
     schema = pa.schema([spec.field(column) for column in needed])
     found = [schema.empty_table()]
     for row in _chosen(pa.table(delta.get_add_actions(flatten=True)), filters).to_pylist():
-        where = f"{delta.table_uri.rstrip('/')}/{row['path']}"
-        with reading(name, where), files.open_input_file(unquote(row["path"])) as file:
+        with reading(lake, name, row["path"]), files.open_input_file(unquote(row["path"])) as file:
             held = pq.ParquetFile(file)
             groups = _groups(held.metadata, filters)
             there = [column for column in needed if column in held.schema_arrow.names]
@@ -196,12 +205,15 @@ def read(lake: str, delta: DeltaTable, columns: Sequence[str], filters: Sequence
 
 
 @contextmanager
-def reading(table: str, where: str) -> Iterator[None]:
-    """BrokenTable where a data file cannot be read."""
+def reading(lake: str, table: str, path: str) -> Iterator[None]:
+    """BrokenTable where a data file cannot be read; Overtaken where it is no file of the newest version any more."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise BrokenTable(table, where, error) from error
+        newest = opened(lake, table)
+        if newest is not None and path not in pa.table(newest.get_add_actions())["path"].to_pylist():
+            raise Overtaken(table, [path]) from error
+        raise BrokenTable(table, f"{uri(lake, table)}/{path}", error) from error
 
 
 def _chosen(files: pa.Table, filters: Sequence[Condition]) -> pa.Table:

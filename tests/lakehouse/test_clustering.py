@@ -7,8 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse import clustering, layout, store
-from lakehouse.clustering import File, Overtaken, chosen, cluster, runs
+from lakehouse.clustering import File, chosen, cluster, runs
+from lakehouse.governance.purge import purge, rows_with
 from lakehouse.query import connect, query
+from lakehouse.store import Overtaken
 from lakehouse.write import Writer
 
 
@@ -102,6 +104,39 @@ def test_a_merge_of_files_that_were_rewritten_meanwhile_leaves_nothing(lake, mak
     there = {one["path"] for one in files(lake)}
     on_disk = {path.name for path in (store.Path(lake) / "calls").glob("*.parquet")}
     assert sum(name.startswith("part-0") for name in on_disk - there) == len(on_disk - there)  # no file of the merge
+
+
+def test_a_merge_of_files_that_were_erased_meanwhile_is_no_damage(lake, make, monkeypatch):
+    for sample in range(3):
+        make.batch(sample=sample).land(lake)
+    gone = make.batch(sample=1).episodes[0].episode_id
+    real = clustering.chosen
+
+    def erased(*arguments):
+        purge(lake, "calls", rows_with("calls", "episode_id", [gone]))
+        return real(*arguments)
+
+    monkeypatch.setattr(clustering, "chosen", erased)
+    with pytest.raises(Overtaken, match="rewritten meanwhile"):
+        cluster(lake, "calls")
+    assert query("select count(*) as n from bronze.calls", lake)["n"][0] == 2
+
+
+def test_a_landing_that_reads_what_is_being_erased_looks_again(lake, make, monkeypatch):
+    make.batch(sample=0).land(lake)
+    make.batch(sample=1).land(lake)
+    real, met = store.reading, []
+
+    def erased(*arguments):
+        if not met and arguments[1] == "calls":
+            met.append(arguments)
+            purge(lake, "calls", rows_with("calls", "episode_id", [make.batch(sample=0).episodes[0].episode_id]))
+        return real(*arguments)
+
+    monkeypatch.setattr(store, "reading", erased)
+    landed = make.batch(sample=1).land(lake)  # it landed before: its calls are compared
+    assert met
+    assert landed.episodes == 0
 
 
 def test_versions_of_before_a_merge_can_still_be_read(lake, make):

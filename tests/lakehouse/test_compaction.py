@@ -3,7 +3,6 @@
 import pytest
 
 from lakehouse import clustering, compaction, store
-from lakehouse.clustering import Overtaken
 from lakehouse.query import query
 from lakehouse.write import Writer
 
@@ -53,14 +52,14 @@ def test_other_tables_are_tended_too_but_for_what_lies_in_partitions_of_its_own(
 
 def test_a_writer_whose_tidying_is_overtaken_has_written_all_the_same(often, lake, make, monkeypatch, caplog):
     def overtaken(*_, **__):
-        raise Overtaken("rewritten meanwhile")
+        raise store.Overtaken("calls", ["part-0"])
 
     monkeypatch.setattr(clustering, "cluster", overtaken)
     caplog.set_level("INFO")
     for wave in range(5):
         assert make.batch(run=f"r{wave}").land(lake).episodes == 1
     assert files(lake, "calls") == 5
-    assert "the small files of table calls stay for now: rewritten meanwhile" in caplog.text
+    assert "the small files of table calls stay for now: table calls: 1 of the files that were being read were rewritten" in caplog.text
     monkeypatch.undo()
     Writer(lake).compact()
     assert files(lake, "calls") == 1

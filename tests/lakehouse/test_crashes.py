@@ -27,10 +27,10 @@ NURSERY = """
 import json, os, sys, time, traceback
 from pathlib import Path
 from lakehouse.collecting import remaining
-from lakehouse.clustering import Overtaken
 from lakehouse.label import label
 from lakehouse.records import Action, Call, Episode, Evidence
 from lakehouse.selection.select import NothingTrainable, Selection, select
+from lakehouse.store import Overtaken
 from lakehouse.write import Writer
 
 lake, batches, selection = sys.argv[1:]

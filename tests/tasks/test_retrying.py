@@ -13,11 +13,10 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.states import Crashed, Failed
 from pydantic import TypeAdapter
 
-from lakehouse.clustering import Overtaken
 from lakehouse.governance.erase import Tainted
 from lakehouse.label import CoverageError
 from lakehouse.selection.select import NothingTrainable, Selection
-from lakehouse.store import LakeBusy
+from lakehouse.store import LakeBusy, Overtaken
 from sandboxes.backends.base import BackendUnavailable
 from sandboxes.gateway.client import GatewayRefused, GatewayUnavailable
 from tasks.registry.versions import RegistryError
@@ -44,7 +43,7 @@ def caused(error: Exception, by: Exception) -> Exception:
 
 
 OUTAGES = [
-    LakeBusy("busy"), Overtaken("x"), GatewayUnavailable("away"), BackendUnavailable("away"), ConnectionResetError(),
+    LakeBusy("busy"), Overtaken("x", ["y"]), GatewayUnavailable("away"), BackendUnavailable("away"), ConnectionResetError(),
     TimeoutError(), OSError(28, "no space left"), httpx.ConnectError("refused"), status(503), status(429), status(500),
     requests.exceptions.ConnectionError("refused"), MlflowException("API request failed"),
     caused(EngineError("did not answer"), httpx.ReadTimeout("late")),

@@ -6,7 +6,7 @@ from lakehouse.records import Dispatch, episode_id, group_id, now
 from lakehouse.write import Writer
 from sandboxes.agents import DefinitionError, Sampling
 from sandboxes.problems.library import load
-from tasks.rollout import Draw, cast, dispatch, shards
+from tasks.rollout import Draw, cast, dispatch, rehearse, shards
 from tasks.stage import Play
 
 
@@ -50,6 +50,12 @@ def test_seeded_noise_is_of_a_problem_and_a_sample_and_the_same_in_every_run():
 @pytest.mark.parametrize(("agent", "mode"), [("policy", "policy"), ("null", "policy"), ("expert", "demonstration")])
 def test_what_the_expert_does_is_a_demonstration(agent, mode):
     assert Draw("run", {"search": 1}, "train", 1, agent, "train", 0, 1.0).mode == mode
+
+
+async def test_prompts_for_a_command_that_would_never_see_them_are_refused(tmp_path):
+    play = Play(Sampling(), "auto", 1, 1.0, "mini-swe-agent", prompts=tmp_path)
+    with pytest.raises(DefinitionError, match="agent mini-swe-agent is a command, .*: .* would change nothing"):
+        await rehearse.fn(play)
 
 
 def test_who_is_asked_for_plays_what_it_can_and_is_refused_for_what_it_cannot(tmp_path):

@@ -33,6 +33,18 @@ def test_the_same_exam_is_the_same_draw_and_everything_that_shapes_episodes_is_i
     assert exam.drawn(problems) != drawn  # another edition is another problem
 
 
+def test_prompts_are_part_of_an_exam_by_what_they_say(problems, tmp_path):
+    def drawn(name, text):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "search.system.txt").write_text(text)
+        return Exam(problems={"search": 3}, prompts=folder).drawn(problems)
+
+    usual = Exam(problems={"search": 3}).drawn(problems)
+    assert drawn("here", "Answer.") == drawn("there", "Answer.")
+    assert len({usual, drawn("here", "Answer."), drawn("here", "Answer!")}) == 3
+
+
 def test_more_problems_than_there_are_is_an_error(problems):
     with pytest.raises(NotEnoughProblems, match="6 are in the lake"):
         Exam(problems={"search": 7}).drawn(problems)

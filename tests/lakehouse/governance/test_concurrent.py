@@ -4,10 +4,10 @@ import threading
 from contextlib import suppress
 
 from lakehouse import connect
-from lakehouse.clustering import Overtaken
 from lakehouse.governance import checks, erase, plan
 from lakehouse.governance.retain import retain
 from lakehouse.governance.vacuum import vacuum
+from lakehouse.store import Overtaken
 from lakehouse.write import Writer
 
 ROUNDS = 6
