@@ -2,7 +2,8 @@
 
 An asynchronous loop runs on a stack of its own, with the real engine and the shipped tiny weights. At random moments one of its
 parts is killed with -9; `lakeloop up` starts what died again, and the same command with its loop id goes on where the loop
-ended by that. Loops follow each other until every part was killed as often as asked; then the lake is asked what must hold.
+ended by that. Loops follow each other until every part was killed as often as asked, or until Ctrl-C; then the lake is asked
+what must hold.
 """
 
 import argparse
@@ -115,6 +116,9 @@ class Killing:
 
     def run(self) -> dict[str, Any]:
         began = time.monotonic()
+        signal.signal(
+            signal.SIGINT, lambda *_: self.left.clear()
+        )  # no more kills: the loop goes to its end and is judged
         up(self.settings)  # worker and watcher too
         self._warm_start()
         while self.left.total():

@@ -23,6 +23,7 @@ from tasks.registry.versions import Registry
 from tasks.retrying import infrastructure, passes
 from tasks.serving.canary import Decision
 from tasks.serving.gate import Gate
+from tasks.showing import show
 from tasks.stack.settings import Settings
 
 Found = TypeVar("Found")
@@ -181,7 +182,7 @@ def report(setting: Setting, decision: Decision, cut: int, since: datetime) -> N
     ended = fates(None, name, (setting.champion, setting.challenger), since)
     told = {**evidence(decision), "fates": ended, "cut": cut, "against": setting.champion}
     audit.note(None, "canary", f"{name}@{setting.challenger}", told, actor=actor())
-    create_markdown_artifact(key="canary", markdown=page(name, setting, decision, ended, cut))
+    show(create_markdown_artifact, key="canary", markdown=page(name, setting, decision, ended, cut))
     tell(
         "canary.ended",
         f"version.{name}.{setting.challenger}",

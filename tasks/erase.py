@@ -23,6 +23,7 @@ from tasks.acting import actor
 from tasks.registry import moves
 from tasks.registry.versions import Registry
 from tasks.retrying import infrastructure
+from tasks.showing import show
 from tasks.stack.settings import Settings
 
 PASSES = 3  # of scan and sweep: a server may write while the first one looks
@@ -89,7 +90,9 @@ def demote(erasure_id: str) -> list[str]:
 def prove(erasure_id: str, demoted: list[str]) -> Erasure:
     """Scan the home folder and the lake, remove what copies are left, and sign. LeftOver where something stays."""
     row, notes = proved(load(erasure_id), demoted)
-    create_markdown_artifact(key="erasure", markdown=erase.report(row, notes), description=f"Erasure {erasure_id}")
+    show(
+        create_markdown_artifact, key="erasure", markdown=erase.report(row, notes), description=f"Erasure {erasure_id}"
+    )
     return row
 
 

@@ -20,6 +20,7 @@ from tasks.registry import gates
 from tasks.registry.versions import CHAMPION, Registry
 from tasks.retrying import infrastructure
 from tasks.serving.engine import Engine
+from tasks.showing import show
 from tasks.stack.settings import Settings
 
 
@@ -108,7 +109,7 @@ def tell(decision: Decision) -> None:
         "gate_reasons": "; ".join(decision.reasons)[:4900],
     }
     gates.tell(Registry(settings.mlflow_url), decision.name, decision.candidate, metrics, tags)
-    create_markdown_artifact(key="gate", markdown=page(decision))
+    show(create_markdown_artifact, key="gate", markdown=page(decision))
     events.tell(
         "gate.decided",
         f"version.{decision.name}.{decision.candidate}",

@@ -21,6 +21,7 @@ from tasks.acting import actor
 from tasks.registry.collection import Checkpoint, Policy, collect, survey
 from tasks.registry.versions import Registry
 from tasks.retrying import infrastructure
+from tasks.showing import show
 from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import Settings
 from tasks.training import outbox
@@ -32,7 +33,8 @@ KEPT_DAYS = 7  # what has landed stays in the gateway's journal for so long
 def compact() -> list[Compacted]:
     """Merge small files of every table; pinned versions stay readable."""
     done = Writer().compact()
-    create_table_artifact(
+    show(
+        create_table_artifact,
         key="compaction",
         table=[{"table": d.table, "files before": d.files_before, "files after": d.files_after} for d in done],
         description="Files per table of the lake",
@@ -61,7 +63,7 @@ def retain(*, dry_run: bool) -> list[Expired]:
     """Empty content that is older than its rule, or say what would be emptied."""
     done = retain_content(None, dry_run=dry_run, actor=actor())
     table = [{"table": d.table, "episodes": d.episodes, "rows": d.rows, "old files removed": d.files} for d in done]
-    create_table_artifact(key="retention", table=table, description="Content past its rule" + _would(dry_run))
+    show(create_table_artifact, key="retention", table=table, description="Content past its rule" + _would(dry_run))
     return done
 
 
@@ -70,7 +72,9 @@ def vacuum(*, kept_days: int, dry_run: bool) -> list[Vacuumed]:
     """Remove files that no version needs which is young or pinned, or say which would be removed."""
     done = vacuum_files(None, kept_days=kept_days, dry_run=dry_run)
     table = [{"table": d.table, "files": d.files, "bytes": d.bytes, "pinned versions kept": d.pinned} for d in done]
-    create_table_artifact(key="vacuum", table=table, description="Files of old versions removed" + _would(dry_run))
+    show(
+        create_table_artifact, key="vacuum", table=table, description="Files of old versions removed" + _would(dry_run)
+    )
     return done
 
 
@@ -79,7 +83,7 @@ def collect_checkpoints(policy: Policy, *, dry_run: bool) -> list[Checkpoint]:
     """Remove weights and resume points that nothing refers to, or say which those are, and why the others stay."""
     look = survey if dry_run else collect
     found = look(Registry(Settings().mlflow_url), home().runs, policy, served=deployed(None))
-    create_table_artifact(
+    show(create_table_artifact,
         key="checkpoints",
         table=[
             {
@@ -104,7 +108,7 @@ def count() -> list[statistics.Size]:
         }
         for one in sizes
     ]  # fmt: skip
-    create_table_artifact(key="statistics", table=table, description="Tables of the lake")
+    show(create_table_artifact, key="statistics", table=table, description="Tables of the lake")
     return sizes
 
 
@@ -113,7 +117,7 @@ def check() -> None:
     """Run every check of the lake. ChecksFailed names those that fail."""
     results = checks.run()
     table = [{"check": one.name, "rows": one.rows, "passes": not one.failed, "about": one.about} for one in results]
-    create_table_artifact(key="checks", table=table, description="What must hold of the lake")
+    show(create_table_artifact, key="checks", table=table, description="What must hold of the lake")
     failed = [f"{one.name} ({one.about})" for one in results if one.failed]
     if failed:
         raise ChecksFailed(

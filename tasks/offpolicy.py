@@ -18,6 +18,7 @@ from prefect.cache_policies import NO_CACHE
 from lakehouse.evaluation import logged, offpolicy
 from lakehouse.evaluation.offpolicy import Estimated, TooFewEffectiveSamples
 from tasks.registry.versions import Registry
+from tasks.showing import show
 from tasks.stack.settings import Settings
 from tasks.training.config import TrainConfig
 
@@ -54,9 +55,9 @@ def estimate(
             confidence=confidence,
         )
     except TooFewEffectiveSamples as few:
-        create_markdown_artifact(key="off-policy", markdown=f"**No estimate.** {few}")
+        show(create_markdown_artifact, key="off-policy", markdown=f"**No estimate.** {few}")
         raise
-    create_markdown_artifact(key="off-policy", markdown=page(found))
+    show(create_markdown_artifact, key="off-policy", markdown=page(found))
     return found
 
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from uuid import UUID
 
-import httpx
 from prefect.artifacts import acreate_markdown_artifact, acreate_progress_artifact, aupdate_progress_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
-from prefect.exceptions import PrefectException
+
+from tasks.showing import AWAY, ashow
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def listening(to: Listener) -> Iterator[None]:
 class Progress:
     """Counts units of one piece of work. Create it with `begin`, inside a flow or a task."""
 
-    def __init__(self, what: str, total: int, artifact: UUID) -> None:
+    def __init__(self, what: str, total: int, artifact: UUID | None) -> None:
         self.what, self.total, self.done = what, total, 0
         self._artifact = artifact
         self._updated = time.monotonic()
@@ -44,9 +44,7 @@ class Progress:
 
     @classmethod
     async def begin(cls, what: str, total: int) -> "Progress":
-        artifact = await acreate_progress_artifact(progress=0.0, description=what)
-        assert isinstance(artifact, UUID)
-        progress = cls(what, total, artifact)
+        progress = cls(what, total, await ashow(acreate_progress_artifact, progress=0.0, description=what))
         progress._tell()
         return progress
 
@@ -60,9 +58,11 @@ class Progress:
                 await self._show()
 
     async def _show(self) -> None:
+        if self._artifact is None:
+            return
         try:
             await aupdate_progress_artifact(self._artifact, progress=100.0 * self.done / max(1, self.total))
-        except (httpx.HTTPError, PrefectException) as error:  # a display: the work it tells of goes on
+        except AWAY as error:
             log.warning("the progress of %s could not be shown in Prefect: %s", self.what, error)
 
     def _tell(self) -> None:
@@ -74,24 +74,31 @@ class Progress:
 class Page:
     """A page of Markdown in Prefect that is written anew as things change. Create it with `begin`, inside a flow or a task."""
 
-    def __init__(self, artifact: UUID, markdown: str) -> None:
-        self._artifact, self._shown = artifact, markdown
+    def __init__(self, key: str, description: str) -> None:
+        self._key, self._description = key, description
+        self._artifact: UUID | None = None
+        self._shown = ""
 
     @classmethod
     async def begin(cls, key: str, markdown: str, description: str) -> "Page":
-        artifact = await acreate_markdown_artifact(key=key, markdown=markdown, description=description)
-        assert isinstance(artifact, UUID)
-        return cls(artifact, markdown)
+        page = cls(key, description)
+        await page.show(markdown)
+        return page
 
     async def show(self, markdown: str) -> None:
         """Show this instead. A server that is away shows it later, or never: the work goes on."""
         if markdown == self._shown:
             return
+        if self._artifact is None:
+            what = {"key": self._key, "markdown": markdown, "description": self._description}
+            self._artifact = await ashow(acreate_markdown_artifact, **what)
+            self._shown = markdown if self._artifact else ""
+            return
         try:
             async with get_client() as prefect:
                 await prefect.update_artifact(self._artifact, ArtifactUpdate(data=markdown))
             self._shown = markdown
-        except (httpx.HTTPError, PrefectException) as error:
+        except AWAY as error:
             log.warning("a page in Prefect could not be written: %s", error)
 
 

@@ -16,6 +16,7 @@ from tasks.retrying import infrastructure
 from tasks.serving.engine import Engine
 from tasks.serving.errors import ModelError, ProbeError, Unchanged
 from tasks.serving.gate import Gate
+from tasks.showing import show
 from tasks.stack.settings import Settings
 
 # What says no to a version, and not that an engine is in trouble.
@@ -87,7 +88,8 @@ def refuse(version: int, alias: str, reason: str) -> int | None:
     with Engine(settings.engine) as engine:
         served = engine.served_version()
     goes_on = f"version {served} goes on" if served >= 1 else "what the engine serves is not known"
-    create_markdown_artifact(
+    show(
+        create_markdown_artifact,
         key="refused",
         markdown=f"# {name} version {version} is not served\n\nThe alias `{alias}` points at it, and {goes_on}.\n\n{reason}\n\n"
         f"It is not tried again by itself. Move the alias to another version, or remove the cause and run "

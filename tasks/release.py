@@ -31,6 +31,7 @@ from tasks.serving.gate import Gate
 from tasks.serving.proof import Proof
 from tasks.serving.rolling import Outcome, roll
 from tasks.serving.turns import turn
+from tasks.showing import show
 from tasks.stack.limits import DEPLOYING
 from tasks.stack.settings import ROOT, Settings
 
@@ -85,7 +86,8 @@ def register(
         allowed_uses=allowed.allowed_uses,
     )
     Writer().append("model_versions", [record], transaction=f"model-version/{name}/{version}")
-    create_link_artifact(
+    show(
+        create_link_artifact,
         key="model-version",
         link=f"{settings.mlflow_url}/#/models/{name}/versions/{version}",
         link_text=f"{name} version {version} ({stage})",
@@ -190,8 +192,10 @@ def _tell(version: int, outcomes: Sequence[Outcome]) -> None:
         state = "serves it" if one.served else "is left out until it is proven" if number else "does not serve it"
         size = f" ({one.proof.tokens} tokens, swapped in {one.proof.swap_s} s)" if one.proof else ""
         lines.append(f"* {one.url} {state}: {one.reason}{size}")
-    create_markdown_artifact(
-        key="weight-sync-proof", markdown="\n".join([f"**{Settings().model_name} version {version}**", "", *lines])
+    show(
+        create_markdown_artifact,
+        key="weight-sync-proof",
+        markdown="\n".join([f"**{Settings().model_name} version {version}**", "", *lines]),
     )
     if outcomes[0].served:
         engines = [one.url for one in outcomes if one.served]

@@ -21,6 +21,7 @@ from lakehouse.selection.select import LoopStep, Selected, Selection, estimator_
 from tasks.progress import Progress
 from tasks.registry.versions import Registry, RegistryError
 from tasks.retrying import infrastructure
+from tasks.showing import ashow
 from tasks.stack.settings import Settings
 from tasks.training import outbox
 from tasks.training.config import Dataset, MlflowTarget, TrainConfig, launch_command
@@ -70,8 +71,11 @@ async def choose_rows(selection: Selection, step: LoopStep | None = None) -> Sel
     rows = [{"tokens": ledger.sampled, "what": "sampled"}, {"tokens": ledger.trained, "what": "trained"}]
     rows += [{"tokens": n, "what": f"masked: {reason}"} for reason, n in ledger.masked.items()]
     rows += [{"tokens": n, "what": f"dropped: {reason}"} for reason, n in ledger.dropped.items()]
-    await acreate_table_artifact(
-        key="token-ledger", table=rows, description=f"Training set {selected.training_set_id}: every sampled token"
+    await ashow(
+        acreate_table_artifact,
+        key="token-ledger",
+        table=rows,
+        description=f"Training set {selected.training_set_id}: every sampled token",
     )
     return selected
 
@@ -173,15 +177,17 @@ async def _report(config: TrainConfig) -> None:
     """Link to the MLflow run and say what keeps the run from learning, also where it failed."""
     found = diagnose(history(config.work_folder / "metrics.jsonl"))
     lines = [f"* **{one.name}**: {one.cause}. {one.remedy}" for one in found]
-    await acreate_markdown_artifact(
-        key="learning", markdown="\n".join(lines) or "Nothing was found that keeps the run from learning."
+    await ashow(
+        acreate_markdown_artifact,
+        key="learning",
+        markdown="\n".join(lines) or "Nothing was found that keeps the run from learning.",
     )
     for one in found:
         get_run_logger().warning(str(one))
     run_id = outbox.run_id(config.work_folder)
     if config.mlflow and run_id:
         link = f"{config.mlflow.tracking_uri}/#/runs/{run_id}"
-        await acreate_link_artifact(key="mlflow-run", link=link, link_text=f"MLflow: {config.mlflow.run_name}")
+        await ashow(acreate_link_artifact, key="mlflow-run", link=link, link_text=f"MLflow: {config.mlflow.run_name}")
 
 
 def trainer_environment() -> dict[str, str]:

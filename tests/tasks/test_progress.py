@@ -2,9 +2,11 @@ import asyncio
 from uuid import uuid4
 
 import pytest
+from prefect.artifacts import acreate_table_artifact, create_link_artifact
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from tasks.progress import Clock, Progress, listener, listening
+from tasks.progress import Clock, Page, Progress, listener, listening
+from tasks.showing import ashow, show
 
 
 def test_a_clock_adds_up_under_each_name_and_counts_what_fails():
@@ -36,6 +38,20 @@ async def test_work_goes_on_where_its_progress_cannot_be_shown(free_ports, caplo
         await progress.advance()
     assert heard == [("collecting", 1, 1)]
     assert "the progress of collecting could not be shown" in caplog.text
+
+
+async def test_runs_go_on_where_what_they_show_finds_no_server(free_ports, caplog):
+    (port,) = free_ports(1)
+    nobody = {PREFECT_API_URL: f"http://127.0.0.1:{port}/api", PREFECT_CLIENT_MAX_RETRIES: 0}
+    with temporary_settings(nobody):
+        await asyncio.to_thread(show, create_link_artifact, key="version", link="http://x", link_text="x")
+        assert await ashow(acreate_table_artifact, key="rewards", table=[]) is None
+        page = await Page.begin("waits", "nothing yet", "What the loop waits for")
+        await page.show("episodes")
+        progress = await Progress.begin("collecting", 1)
+        await progress.advance()
+    for what in ("version", "rewards", "waits", "collecting"):
+        assert f"{what} could not be shown in Prefect" in caplog.text
 
 
 async def test_what_is_shown_is_the_latest_count_however_slow_an_earlier_one_was(monkeypatch):
