@@ -50,6 +50,7 @@ async def test_litellm_as_a_library(gate, clients_python):
     await assert_all_recorded(gate, clients_python, "litellm_library", "stream", "anthropic")
 
 
+@pytest.mark.optional
 async def test_camel(gate, camel_python):
     """CAMEL stops after a tool's result and puts the next question before it: a history of its own, told as such."""
     for ran in await asyncio.gather(*[gate.drive(camel_python, "camel_agent", *some) for some in ((), ("stream",))]):

@@ -58,6 +58,7 @@ async def test_without_the_package_it_says_what_to_install(tmp_path):
     assert status == 1 and "pip install 'verifiers" in complaint
 
 
+@pytest.mark.optional
 async def test_a_tasksets_gates_and_an_episode_with_its_own_reward(tmp_path):
     if not PYTHON.exists():
         pytest.skip(f"no {PYTHON.parent.parent.name} with the package verifiers and uv, which starts its programs")

@@ -27,7 +27,11 @@ Configure = Callable[..., TrainConfig]
 BACKENDS = [
     "aot_eager",
     pytest.param(
-        "inductor", marks=pytest.mark.skipif("LAKELOOP_TEST_INDUCTOR" not in os.environ, reason="takes minutes")
+        "inductor",
+        marks=[
+            pytest.mark.optional,
+            pytest.mark.skipif("LAKELOOP_TEST_INDUCTOR" not in os.environ, reason="takes minutes"),
+        ],
     ),
 ]
 
