@@ -1,4 +1,4 @@
-"""A Docker engine: started where none answers, and ended after the run."""
+"""Both backends, prepared once for the run; a Docker engine is started where none answers, and ended after it."""
 
 import shutil
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sandboxes.backends import prepare
 from sandboxes.backends.base import BackendUnavailable
 from sandboxes.backends.docker import connect
 
@@ -33,3 +34,19 @@ def docker_engine() -> Iterator[None]:
         yield
     subprocess.run([SCRIPT, "stop", folder], check=True, timeout=60)
     shutil.rmtree(folder)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("docker", marks=pytest.mark.docker),
+        pytest.param("bubblewrap", marks=pytest.mark.bubblewrap),
+    ],
+)
+def backend(request):
+    if request.param == "docker":
+        request.getfixturevalue("docker_engine")
+    try:
+        return prepare(request.param)
+    except BackendUnavailable as reason:
+        pytest.skip(str(reason))
