@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from sandboxes.problems.swe.build import COMBINED, SINGLES, Order, Report
 from tasks.build import builder, known, make, put
+from tasks.showing import ashow
 
 
 class Built(BaseModel):
@@ -50,7 +51,8 @@ async def build(
     for name in wanted:
         await make(name, worker, order, out)
     report = worker.report
-    await acreate_table_artifact(
+    await ashow(
+        acreate_table_artifact,
         key="candidates",
         table=[
             {"kind of bug": kind, "tried": rates.tried, "kept": rates.kept, "share": round(rates.share, 2)}

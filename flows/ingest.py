@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from tasks.events import tell
 from tasks.ingest import find, read, reward_calls
 from tasks.land import land
+from tasks.showing import ashow
 
 SHARD = 64  # sessions that are read and land together
 
@@ -40,7 +41,8 @@ async def ingest(patience_s: Annotated[float, Field(ge=0)] = 3600) -> Ingested:
         runs |= {result.episode.run_id for result in results}
         statuses.update(result.episode.status for result in results)
     rewarded = await asyncio.to_thread(reward_calls)
-    await acreate_table_artifact(
+    await ashow(
+        acreate_table_artifact,
         key="ingested",
         table=[{"status": status, "episodes": count} for status, count in sorted(statuses.items())],
         description=f"{landed} episodes landed, {found.waiting} sessions wait for a reward",

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from tasks.judge import Asking, ask, check, find
 from tasks.label import selected
 from tasks.progress import Progress
+from tasks.showing import ashow
 
 
 class Judged(BaseModel):
@@ -88,5 +89,7 @@ async def judge(
         )
     found = await asyncio.to_thread(check, asking, producer, chosen, written, max_unscored)
     judged = Judged(producer=producer, written=written, **vars(found))
-    await acreate_table_artifact(key="judged", table=[judged.model_dump()], description=f"{evidence} by {producer}")
+    await ashow(
+        acreate_table_artifact, key="judged", table=[judged.model_dump()], description=f"{evidence} by {producer}"
+    )
     return judged

@@ -7,6 +7,7 @@ from prefect.artifacts import create_table_artifact
 from pydantic import Field
 
 from tasks.label import CoverageError, apply, checked, current_rubrics, tell_labelled
+from tasks.showing import show
 
 
 @flow(name="label", log_prints=True)
@@ -36,7 +37,7 @@ def label(
             failures.append(failure)
         else:
             table.append({"rubric": rubric, **found.model_dump()})
-    create_table_artifact(key="rewards", table=table, description="Judgements by rubric")
+    show(create_table_artifact, key="rewards", table=table, description="Judgements by rubric")
     tell_labelled(run_ids or [])
     if failures:
         raise failures[0]

@@ -59,7 +59,10 @@ def test_a_writer_whose_tidying_is_overtaken_has_written_all_the_same(often, lak
     for wave in range(5):
         assert make.batch(run=f"r{wave}").land(lake).episodes == 1
     assert files(lake, "calls") == 5
-    assert "the small files of table calls stay for now: table calls: 1 of the files that were being read were rewritten" in caplog.text
+    assert (
+        "the small files of table calls stay for now: table calls: 1 of the files that were being read were rewritten"
+        in caplog.text
+    )
     monkeypatch.undo()
     Writer(lake).compact()
     assert files(lake, "calls") == 1
