@@ -105,6 +105,7 @@ def test_every_setting_exists(page: Path) -> None:
         "LAKELOOP_GRADE_AGAIN",
         "LAKELOOP_TEST_ENGINE",
         "LAKELOOP_TEST_INDUCTOR",
+        "LAKELOOP_TESTS_WHOLE",
     }
     assert set(re.findall(r"LAKELOOP_[A-Z_]+", page.read_text())) - fields - read == set()
 
