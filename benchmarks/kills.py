@@ -113,6 +113,7 @@ class Killing:
         self.ended: Counter[str] = Counter()  # loops that ended by a kill, by what was killed last
         self.down_s: dict[str, list[float]] = {name: [] for name in SERVICES}
         self.loops = 0
+        self.seed = 0
 
     def run(self) -> dict[str, Any]:
         began = time.monotonic()
@@ -121,9 +122,12 @@ class Killing:
         )  # no more kills: the loop goes to its end and is judged
         up(self.settings)  # worker and watcher too
         self._warm_start()
+        # In a home of before, loops go on from that one's last, which is finished if it was not.
+        self.seed = max(0, len(rows("select distinct loop_id from dispatches where loop_id like 'kills-%'")) - 1)
         while self.left.total():
-            self._loop(f"kills-{self.loops}")
+            self._loop(f"kills-{self.seed}")
             self.loops += 1
+            self.seed += 1
         return {
             "killed": dict(self.killed),
             "loops": self.loops,
@@ -150,7 +154,7 @@ class Killing:
         give_up = time.monotonic() + LOOP_DEADLINE_S
         while True:
             victim = None
-            with loop(name, seed=self.loops) as process:
+            with loop(name, seed=self.seed) as process:
                 while process.poll() is None:
                     if time.monotonic() > give_up:
                         raise RuntimeError(f"loop {name} did not end within {LOOP_DEADLINE_S:.0f} s")
@@ -174,7 +178,8 @@ class Killing:
         alive = {victim: found for victim in +self.left if (found := self._process(victim, process))}
         if not alive:
             return None
-        (victim,) = self.random.choices(list(alive), [self.left[one] for one in alive])
+        # A trainer runs for a short part of a loop only.
+        (victim,) = self.random.choices(list(alive), [self.left[one] * (4 if one == TRAINER else 1) for one in alive])
         kill(alive[victim])
         self.killed[victim] += 1
         self.left[victim] -= 1

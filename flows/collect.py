@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Literal
 
 from prefect import flow
@@ -10,10 +11,12 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from lakehouse.records import Split
 from sandboxes.agents import Sampling, find
+from sandboxes.prompts import read
 from tasks.events import tell
 from tasks.land import land
 from tasks.progress import Progress
 from tasks.rollout import Draw, cast, dispatch, fetch, load_problems, own_run_id, rehearse, roll_out, shards
+from tasks.showing import ashow
 from tasks.stage import Play
 from tasks.unseen import unseen
 
@@ -25,7 +28,14 @@ def _known(agent: str) -> str:
     return agent
 
 
+def _readable(folder: Path) -> Path:
+    """PromptError, a ValueError, where the folder's prompts cannot be used; else where it is, for a run elsewhere."""
+    read(folder)
+    return folder.resolve()
+
+
 AgentName = Annotated[str, AfterValidator(_known)]
+PromptFolder = Annotated[Path, AfterValidator(_readable)]
 
 
 class Collected(BaseModel):
@@ -57,6 +67,7 @@ async def collect(
     warm_boxes: Annotated[int, Field(ge=0)] = 0,
     keep_trees: bool = False,
     sampling_seed: int | None = None,
+    prompts: PromptFolder | None = None,
     run_id: str | None = None,
 ) -> Collected:
     """Roll out episodes of each problem and land them. Run again with the same run id, it does what is missing.
@@ -82,6 +93,7 @@ async def collect(
             episode can begin from there.
         sampling_seed: Seeds the sampler's noise, for each sample of a problem another: two versions that are alike then say
             alike things, and are compared with fewer episodes. Default: noise of the engine's own.
+        prompts: A folder with prompts of your own in place of the shipped ones, see docs/agents.md.
         run_id: Name an interrupted run to continue it. Default: derived from the flow run, so that a retry continues.
     """
     name, wanted = cast(agent, problems)
@@ -97,7 +109,7 @@ async def collect(
     )
     print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
-    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed)
+    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed, prompts)
     await rehearse(play)
     await load_problems(list(wanted))
     todo, known = dispatch(draw)
@@ -111,7 +123,8 @@ async def collect(
         landed, skipped = landed + done.episodes, skipped + len(done.skipped)
         quarantined += len(done.quarantined)
         statuses.update(result.episode.status for result in results)
-    await acreate_table_artifact(
+    await ashow(
+        acreate_table_artifact,
         key="episodes",
         table=[{"status": status, "episodes": count} for status, count in sorted(statuses.items())],
         description=f"Run {draw.run_id}: {landed} episodes landed, {quarantined} in quarantine",

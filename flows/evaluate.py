@@ -7,13 +7,14 @@ from prefect import flow
 from prefect.artifacts import acreate_table_artifact
 from pydantic import BaseModel, Field
 
-from flows.collect import collect
+from flows.collect import PromptFolder, collect
 from flows.label import label
 from lakehouse.evaluation.exam import Exam
 from lakehouse.results import Success, success
 from tasks.gate import sat, served
 from tasks.label import current_rubrics
 from tasks.rollout import load_problems, own_run_id
+from tasks.showing import ashow
 
 
 class Evaluated(BaseModel):
@@ -34,6 +35,7 @@ async def evaluate(
     max_turns: Annotated[int, Field(ge=1)] = 6,
     seed: int = 0,
     max_difficulty: Annotated[float, Field(ge=0, le=1)] = 1.0,
+    prompts: PromptFolder | None = None,
 ) -> Evaluated:
     """Collect on held-out problems, label, and count. The episodes are in the lake and are never trained on.
 
@@ -49,6 +51,7 @@ async def evaluate(
         max_turns: Model calls per episode.
         seed: The same seed gives the same problems, and the sampler the same noise.
         max_difficulty: Only problems up to this difficulty, 0 to 1.
+        prompts: A folder with prompts of your own in place of the shipped ones, see docs/agents.md.
     """
     asked = {"problems": problems} if problems else {}
     exam = Exam.model_validate(
@@ -60,6 +63,7 @@ async def evaluate(
             "max_turns": max_turns,
             "seed": seed,
             "max_difficulty": max_difficulty,
+            "prompts": prompts,
         }
     )
     await load_problems(list(exam.problems))
@@ -82,11 +86,13 @@ async def sit(exam: Exam, stage: str, version: int) -> Evaluated:
             temperature=exam.temperature,
             max_tokens=exam.max_tokens,
             max_turns=exam.max_turns,
+            prompts=exam.prompts,
             run_id=run_id,
         )
     await asyncio.to_thread(label, rubrics=current_rubrics(exam.problems), run_ids=[run_id])
     results = success(None, run_id)
-    await acreate_table_artifact(
+    await ashow(
+        acreate_table_artifact,
         key="evaluation",
         table=[
             {

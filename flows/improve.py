@@ -11,6 +11,7 @@ from prefect import flow
 from prefect.artifacts import acreate_table_artifact
 from pydantic import BaseModel, Field
 
+from flows.collect import PromptFolder
 from flows.evaluate import Evaluated, evaluate
 from flows.gate import gate, played
 from flows.release import release
@@ -44,6 +45,7 @@ from tasks.progress import Progress
 from tasks.release import promote, register
 from tasks.rollout import PROBLEMS, Draw, load_problems, own_run_id
 from tasks.serving.engine import Swap
+from tasks.showing import ashow
 from tasks.stage import Play, Stage, set_up
 from tasks.unseen import unseen
 from tasks.waits import waits_shown
@@ -123,6 +125,7 @@ async def improve(
     lora: Annotated[int, Field(ge=1)] | None = None,
     max_hack_rate: Annotated[float, Field(ge=0, le=1)] = LIMIT,
     seed: int = 0,
+    prompts: PromptFolder | None = None,
     loop_id: Annotated[str, Field(pattern=LOOP_ID)] | None = None,
 ) -> Improved:
     """Rounds of GRPO from the promoted version: collect, label, train, release, evaluate.
@@ -161,6 +164,7 @@ async def improve(
         lora: Train adapters of this rank and merge them. Default: all weights.
         max_hack_rate: A version trained on more than this share of episodes with a reward hack is not served, and the run ends.
         seed: Draws the problems; each round draws anew.
+        prompts: A folder with prompts of your own in place of the shipped ones, see docs/agents.md; evaluations have them too.
         loop_id: Name a loop that was stopped to go on with it. Default: derived from the flow run, so that a retry goes on.
     """
     wanted = problems or PROBLEMS
@@ -183,14 +187,22 @@ async def improve(
             f"policy {policy} is the gate's at evaluations, and evaluate_problems is {{}}: leave one of them out"
         )
     judge = None if evaluate_problems == {} else read(policy)
-    sitting = {"samples": evaluate_samples, "max_difficulty": max_difficulty, "temperature": temperature}
-    sitting |= {"max_tokens": max_tokens, "max_turns": max_turns}
+    sitting: dict[str, Any] = {
+        "samples": evaluate_samples,
+        "max_difficulty": max_difficulty,
+        "temperature": temperature,
+    }
+    sitting |= {"max_tokens": max_tokens, "max_turns": max_turns, "prompts": prompts}
     exam = Exam.model_validate(sitting | ({"problems": evaluate_problems} if evaluate_problems else {}))
     if judge:
         _can_decide(judge, exam)
     draw = Draw(name, wanted, "train", samples, "policy", "train", seed, max_difficulty)
     play = Play(
-        Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns), backend, concurrency, deadline_s
+        Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns),
+        backend,
+        concurrency,
+        deadline_s,
+        prompts=prompts,
     )
     with alone():
         kinds = list({**wanted, **exam.problems} if judge else wanted)
@@ -214,8 +226,11 @@ async def improve(
             )
             turns = await Loop(terms, parts, print).run()
     done = parts.rounds(turns)
-    await acreate_table_artifact(
-        key="loop", table=[one.model_dump(exclude={"evaluation"}) for one in done], description=f"Loop {name}, by round"
+    await ashow(
+        acreate_table_artifact,
+        key="loop",
+        table=[one.model_dump(exclude={"evaluation"}) for one in done],
+        description=f"Loop {name}, by round",
     )
     if all(one.version is None for one in done):
         raise NothingImproved(done)

@@ -12,14 +12,16 @@ class Deadline:
     """A moment on the monotonic clock, `seconds` from now, by which `what` must be done.
 
     Used as a context it is the current one, for whoever must not wait longer than it without being told of it: a box clips the
-    time of each command by it. An inner one never ends later than that around it.
+    time of each command by it. An inner one never ends later than that around it. `after_s`: for how long what was begun under
+    it may still be needed when it is over.
     """
 
-    def __init__(self, seconds: float, what: str) -> None:
+    def __init__(self, seconds: float, what: str, *, after_s: float = 0.0) -> None:
         outer = Deadline.current()
         self.seconds = seconds if outer is None else min(seconds, outer.left())
         self.what = what
         self._end = time.monotonic() + self.seconds
+        self._last: float = self._end + after_s if outer is None else max(self._end + after_s, outer._last)
         self._tokens: list[Token[Deadline | None]] = []
 
     @staticmethod
@@ -30,6 +32,10 @@ class Deadline:
     def left(self) -> float:
         """Seconds until then; 0 after it."""
         return max(0.0, self._end - time.monotonic())
+
+    def lasts(self) -> float:
+        """Seconds until what was begun under it, or under one around it, is needed no more; 0 after it."""
+        return max(0.0, self._last - time.monotonic())
 
     def clip(self, seconds: float) -> float:
         """As many seconds, or those that are left."""

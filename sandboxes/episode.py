@@ -20,6 +20,7 @@ from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnava
 from sandboxes.problems.base import Branching, Environment, EnvironmentFailure, Fact
 from sandboxes.problems.kinds import kind_of
 from sandboxes.programs import boxed
+from sandboxes.prompts import SHIPPED, Prompts
 
 STARTING_S = 300.0  # for room in the gateway, and for weights that are being swapped
 FETCHING_S = 60.0
@@ -27,7 +28,9 @@ FETCHING_S = 60.0
 # running out of time in that queue would make an infrastructure failure, which has no reward, of what deserves 0.
 GRADING_S = 3600.0
 CLOSING_S = 30.0  # each of: end the session, close the environment
+AFTER_S = FETCHING_S + GRADING_S + 2 * CLOSING_S  # a box that the agent had may be needed until it has been graded
 MARGIN_S = 1.0  # between a phase's deadline and the end of its time
+PRODUCER = "lakeloop prompts 1"
 MOMENT_S = 0.01  # what a phase has where its group's time is over
 
 # The one place where an exception gets its status; the first line that fits counts.
@@ -78,6 +81,7 @@ async def run_episode(
     door: Path | None = None,
     until: float | None = None,
     grading: asyncio.Semaphore | None = None,
+    prompts: Prompts = SHIPPED,
 ) -> Result:
     """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
 
@@ -85,18 +89,30 @@ async def run_episode(
     session, fetching the calls and grading have deadlines of their own; grading happens if, and only if, the status is
     trainable. `agent`: None is the one that the dispatch names. `door`: the gateway's socket for programs in boxes. `until`:
     the moment of the monotonic clock by which its group must be done, whatever this episode waits for; fetching comes after.
-    `grading`: places for gradings in boxes.
+    `grading`: places for gradings in boxes. `prompts`: what the conversation's start is made of.
     """
     attempt = Attempt(
-        dispatch, problem, gateway, backend, sampling, deadline_s, model_name, trees, agent, door, until, grading
+        dispatch,
+        problem,
+        gateway,
+        backend,
+        sampling,
+        deadline_s,
+        model_name,
+        trees,
+        agent,
+        door,
+        until,
+        grading,
+        prompts,
     )
     try:
         await attempt.guard(attempt.begin(), *attempt.within(STARTING_S + CLOSING_S, "the start"))
         if attempt.session is not None:
-            await attempt.guard(attempt.act(attempt.session), *attempt.within(deadline_s, "the episode"))
+            await attempt.guard(attempt.act(attempt.session), *attempt.within(deadline_s, "the episode"), AFTER_S)
         await attempt.guard(attempt.fetch(), FETCHING_S, "fetching")
         if attempt.status.trainable:
-            await attempt.guard(attempt.grade(), *attempt.within(GRADING_S, "grading"))
+            await attempt.guard(attempt.grade(), *attempt.within(GRADING_S, "grading"), CLOSING_S)
     finally:
         await attempt.close()
     return attempt.result(model_version)
@@ -118,6 +134,7 @@ class Attempt:
     door: Path | None = None
     until: float | None = None
     grading: asyncio.Semaphore | None = None
+    prompts: Prompts = SHIPPED
     attempt_id: str = field(default_factory=lambda: f"at-{uuid.uuid4().hex[:16]}")
     started_at: datetime = field(default_factory=now)
     start: float = field(default_factory=time.monotonic)
@@ -132,12 +149,14 @@ class Attempt:
     calls: list[Call] = field(default_factory=list)
     facts: Sequence[Fact] = ()
 
-    async def guard(self, phase: Awaitable[None], limit_s: float, what: str) -> None:
+    async def guard(self, phase: Awaitable[None], limit_s: float, what: str, after_s: float = 0.0) -> None:
         """Run a phase within its time. The first exception of an attempt is its end; later ones are its echo.
 
-        Its deadline comes a moment before its time is over, so that whoever waits can give up by itself and say why.
+        Its deadline comes a moment before its time is over, so that whoever waits can give up by itself and say why. Boxes that
+        it starts have a lease until `after_s` seconds later.
         """
-        deadline = Deadline(limit_s - min(MARGIN_S, limit_s / 10), what)
+        margin = min(MARGIN_S, limit_s / 10)
+        deadline = Deadline(limit_s - margin, what, after_s=margin + after_s)
         try:
             async with asyncio.timeout(limit_s):
                 with deadline:
@@ -171,7 +190,9 @@ class Attempt:
         kind = kind_of(self.problem.kind)
         labels = {RUN: self.dispatch.run_id, EPISODE: self.dispatch.episode_id}
         backend = Labelled(self.backend, labels)
-        self.environment = await kind.open(self.problem, backend)
+        limits = {"max_turns": self.sampling.max_turns, "max_tokens": self.sampling.max_tokens}
+        prompts = self.prompts.of(self.problem, **limits)
+        self.environment = await kind.open(self.problem, backend, prompts)
         await self.branch()
         self.phase = (f"running agent {self.dispatch.agent}", Status.AGENT_ERROR)
         agent = self.agent or find(self.dispatch.agent)
@@ -184,6 +205,7 @@ class Attempt:
             plan=kind.expert(self.problem) if agent.follows_plan else (),
             deadline=deadline,
             statement=self.problem.prompt,
+            prompts=prompts,
             programs=boxed(self.environment, backend, self.door),
             steps=self.steps,
             keep=self.keep if self.trees is not None and self.trees.every_step else None,
@@ -235,7 +257,10 @@ class Attempt:
         assert self.environment is not None  # a trainable attempt has acted
         self.phase = ("grading", Status.ENV_ERROR)
         async with self.grading if self.grading and kind_of(self.problem.kind).boxed else nullcontext():
-            self.facts = await self.environment.grade()
+            measured = await self.environment.grade()
+        # Where the prompts are the shipped ones there is no such fact: rows are as they always were.
+        own = [Fact("prompts", self.prompts.own, PRODUCER)] if self.prompts.own else []
+        self.facts = [*measured, *own]
 
     async def close(self) -> None:
         """Free the box and the session, also when the episode is being cancelled. Leases end what this cannot."""

@@ -1,6 +1,7 @@
 """`problems`: what models are trained and evaluated on: shipped, built, imported, one's own."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from sandboxes.problems.swe.importing.folder import Finding
 
 console = Console()
+errors = Console(stderr=True)
 
+AT_ONCE = 4  # problems in the gates: what waits for a box leaves a core to another
+PROGRESS_S = 10.0
 SWE = ("folder", "r2e", "swebench", "swesmith")  # forms whose problems are validated by running their tests
 
 problems_app = typer.Typer(no_args_is_help=True, help="The problems models are trained and evaluated on.")
@@ -83,7 +87,8 @@ def import_problems(
         bool, typer.Option("--skip-bad", help="Leave bad rows out instead of refusing the file.")
     ] = False,
     sample: Annotated[
-        int | None, typer.Option(min=0, help="Run the gates on so many only, and trust the rest.")
+        int | None,
+        typer.Option(min=0, help="Run the gates on so many only; the rest land as not gated, and are never drawn."),
     ] = None,
     repos: Annotated[
         Path | None, typer.Option(help="Folder of local clones, owner__name, for rows that name a commit.")
@@ -96,7 +101,8 @@ def import_problems(
 ) -> None:
     """Take problems of others into the lake. Each goes through both gates: the oracle must solve it, doing nothing must not.
 
-    One that fails is in the lake as such, and never trained on. With --sample, a failure among the sample refuses them all.
+    One that fails is in the lake as such, and never drawn nor trained on. With --sample, a failure among the sample
+    refuses them all, and what was not in it is in the lake as not gated: never drawn nor trained on either.
     """
     from lakehouse.write import Writer
     from sandboxes.problems.imports import read, terms
@@ -110,14 +116,23 @@ def import_problems(
         _import_swe(form, path, taken, repos, strict=strict, backend=backend, as_json=as_json)
         return
     found = read(form, path, taken)
-    if form == "external":
-        pass  # nothing here plays these: the application ran the gates, and its rows say how they ended
-    elif sample is None:
-        found = _gated(found, backend)
-    elif not _all_passed(_gated(_spread(found, sample), backend)):
-        raise typer.Exit(1)
+    ungated = 0
+    if form != "external":  # nothing here plays those: the application ran the gates, and its rows say how they ended
+        gated = _gated(found if sample is None else _spread(found, sample), backend)
+        if sample is not None and not _all_passed(gated):
+            raise typer.Exit(1)
+        # Readers vouch for nothing: what was not played here stays as it was read, without either gate.
+        tried = {problem.problem_id: problem for problem in gated}
+        found = [tried.get(problem.problem_id, problem) for problem in found]
+        ungated = len(found) - len(tried)
     added = Writer().put_problems(found)
     console.print(f"{name}: {added.rows} new problems or editions")
+    if ungated:
+        console.print(
+            f"{ungated} of {len(found)} are not gated: they are never drawn nor trained on until they are imported "
+            "without --sample",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 def _import_swe(
@@ -339,12 +354,26 @@ def _gated(problems: "Sequence[Problem]", backend: str) -> "list[Problem]":
     from sandboxes.problems.kinds import kind_of
 
     box = backends.prepare(backend)
-    found = []
-    for problem in problems:
-        said = asyncio.run(gates(kind_of(problem.kind), problem, box))
-        found.append(problem.model_copy(update={"oracle_passed": said.oracle_passed, "null_failed": said.null_failed}))
+    shown = time.monotonic()
+    done = 0
+
+    async def one(problem: "Problem", places: asyncio.Semaphore) -> "Problem":
+        nonlocal shown, done
+        async with places:
+            said = await gates(kind_of(problem.kind), problem, box)
+        done += 1
         if not said.passed:
             console.print(f"{problem.problem_id}: {said}", highlight=False)
+        if time.monotonic() - shown >= PROGRESS_S:
+            shown = time.monotonic()
+            errors.print(f"{done} of {len(problems)} went through the gates", highlight=False)
+        return problem.model_copy(update={"oracle_passed": said.oracle_passed, "null_failed": said.null_failed})
+
+    async def everything() -> "list[Problem]":
+        places = asyncio.Semaphore(AT_ONCE)
+        return await asyncio.gather(*(one(problem, places) for problem in problems))
+
+    found = asyncio.run(everything())
     passed = sum(problem.oracle_passed and problem.null_failed for problem in found)
     console.print(f"{passed} of {len(found)} pass both gates")
     return found

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from lakehouse.records import Status, dumps, now
 from sandboxes.deadline import Deadline
 from sandboxes.problems.base import Environment, Observation, ToolCall
+from sandboxes.prompts import SHIPPED, Prompts
 
 
 class ModelUnavailable(Exception):
@@ -106,6 +107,7 @@ class Job:
     plan: Sequence[ToolCall]  # the oracle's tool calls, for an agent that follows a plan; else empty
     deadline: Deadline
     statement: str = ""  # of the problem, for agents that put it into words of their own
+    prompts: Prompts = SHIPPED  # of this problem, for agents that do not begin with the environment's messages
     programs: Programs | None = None  # None: the problem has no work tree
     steps: list[Step] = field(default_factory=list)
     keep: Callable[[], Awaitable[str | None]] | None = None  # keeps the work tree as it is now; its digest

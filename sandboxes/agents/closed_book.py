@@ -4,7 +4,6 @@ from lakehouse.records import Status, dumps
 from sandboxes.agents.base import Ending, Job
 from sandboxes.agents.chat import Chat, ContextTooLong
 
-SYSTEM = "Answer the question from what you know, in a few words and nothing else."
 ANSWER = "answer"  # the tool that takes it
 
 
@@ -15,8 +14,7 @@ class ClosedBook:
     follows_plan = False
 
     async def run(self, job: Job) -> Ending:
-        question = job.environment.messages[-1]["content"]
-        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+        messages = job.prompts.messages(self.name, ())
         async with Chat(job.endpoint, job.deadline) as chat:
             try:
                 completion = await chat.complete(messages, (), job.sampling)

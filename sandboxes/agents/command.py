@@ -33,6 +33,7 @@ PLACEHOLDER = re.compile(
     r"\{\{[a-z_]+\}\}|\{([a-z_]+)\}"
 )  # `{{task}}` is another language's, and matches without a name
 SHIPPED = Path(__file__).with_name("commands")
+OUTSIDE_S = 900.0  # what a program may take where there is no episode around it
 
 
 class DefinitionError(ValueError):
@@ -54,7 +55,7 @@ class CommandAgent(BaseModel):
     debian: list[str] = []
     image: str | None = None  # an image of one's own instead
     kinds: list[str] = ["swe"]  # of problems; they must have a work tree
-    timeout_s: float = Field(default=900, gt=0)  # the episode's deadline holds besides
+    timeout_s: float | None = Field(default=None, gt=0)  # None: what the episode has left; its deadline holds besides
     memory_mb: int = Field(default=2048, ge=64)
     processes: int = Field(default=256, ge=8)
 
@@ -90,7 +91,7 @@ class CommandAgent(BaseModel):
             raise AgentFailure(f"{self.command[0]} ended with exit status {ran.exit_code}: {said[-1000:].strip()}")
         return Ending(Status.OK, by_model=True)
 
-    def program(self, values: Mapping[str, str], *, at_most_s: float = float("inf")) -> Program:
+    def program(self, values: Mapping[str, str], *, at_most_s: float = OUTSIDE_S) -> Program:
         """What is to be run, with values in the place of their placeholders."""
         return Program(
             argv=[fill(text, values) for text in self.command],
@@ -99,7 +100,7 @@ class CommandAgent(BaseModel):
             image=self.image,
             python=self.python,
             debian=self.debian,
-            timeout_s=min(self.timeout_s, at_most_s),
+            timeout_s=at_most_s if self.timeout_s is None else min(self.timeout_s, at_most_s),
             memory_mb=self.memory_mb,
             processes=self.processes,
         )

@@ -1,9 +1,11 @@
 """What you may do in a box, kept apart from how you get one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
+
+from sandboxes.deadline import Deadline
 
 WORKDIR = "/testbed"  # where the work tree lies inside every box
 GATEWAY_PORT = 8900
@@ -28,7 +30,7 @@ class Limits:
     pids: int = 128
     workdir_mb: int = 256
     output_bytes: int = 65_536  # kept per stream and command, half of it from each end; the rest is drained and counted
-    lease_s: float = 900.0  # the box is gone after this, whoever holds it
+    lease_s: float = 900.0  # the box is gone after this, whoever holds it; under a `Deadline` that decides
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class BoxSpec:
     limits: Limits = field(default_factory=Limits)
     labels: Mapping[str, str] = field(default_factory=dict)
     gateway: Path | None = None  # the gateway's socket for boxes, alone in its folder; all that the box can reach
+
+    def leased(self) -> "BoxSpec":
+        """The same with the lease that the current `Deadline` asks for, where there is one: no box ends before its episode."""
+        deadline = Deadline.current()
+        return self if deadline is None else replace(self, limits=replace(self.limits, lease_s=deadline.lasts()))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from sandboxes.backends import cgroup, images, piped, seccomp
+from sandboxes.backends import cgroup, endings, images, piped, seccomp
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, SandboxError
 from sandboxes.backends.client import LINE_LIMIT, RunnerBox, gateway_folder, runner_command
 from sandboxes.backends.foreign import MOUNT, PYTHON, binds, in_folder
@@ -38,6 +38,7 @@ class Bubblewrap:
             if os.environ.get("LAKELOOP_ALLOW_NO_CGROUP") != "1":
                 raise
             self._groups = []
+        self._leftovers = endings.Leftovers(lambda now: cgroup.reap(self._groups, now))
 
     def prepare(self) -> None:
         """Make the root file system, if it is not there. Blocks."""
@@ -46,7 +47,9 @@ class Bubblewrap:
     async def start(self, spec: BoxSpec) -> RunnerBox:
         """A box that answers, with the work tree in place. ImageMissing, Unfit where its image cannot be one."""
         root, env = _root(spec.image or images.STANDARD.name)
-        spec = replace(spec, env={**env, **spec.env})
+        endings.on_signals()
+        await self._leftovers.sweep()
+        spec = replace(spec.leased(), env={**env, **spec.env})
         group = cgroup.create(self._groups, spec.limits)
         try:
             with seccomp.handed_over() as calls:

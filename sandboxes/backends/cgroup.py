@@ -1,6 +1,8 @@
 """A control group per box: memory, processes, CPU. Versions 1 and 2, as files because that is their interface."""
 
 import asyncio
+import atexit
+import math
 import os
 import secrets
 import signal
@@ -16,6 +18,7 @@ CONTROLLERS = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
 PAUSE_S = 0.003  # between two tries
 REMOVE_DEADLINE_S = 10.0
+_own: set[Path] = set()  # groups of this program that are still there
 
 
 def parents(mount: Path = Path("/sys/fs/cgroup")) -> list[Path]:
@@ -84,17 +87,19 @@ class Group:
                 for folder in left:
                     _remove_now(folder)
                 raise
+        _own.difference_update(self.folders)
 
 
 def create(folders: list[Path], limits: Limits) -> Group:
     """A group with these limits. The folder's name carries the end of its lease, for `reap`, and who made it."""
-    name = f"{int(time.time() + limits.lease_s)}-{os.getpid()}-{secrets.token_hex(6)}"
+    name = f"{math.ceil(time.time() + limits.lease_s)}-{os.getpid()}-{secrets.token_hex(6)}"
     memory = str(limits.memory_mb << 20)
     pids = str(limits.pids + 4)  # the agent's, and ours: launcher, runner, and a fork in flight
     quota = int(limits.cpus * PERIOD_US)
     group = Group(tuple(folder / name for folder in folders))
     for folder in group.folders:
         folder.mkdir()
+        _own.add(folder)
         for file, value in (
             ("memory.limit_in_bytes", memory),
             ("memory.memsw.limit_in_bytes", memory),
@@ -120,6 +125,14 @@ def reap(folders: list[Path], now: float) -> int:
                 names.add(folder.name)
                 _remove_now(folder)
     return len(names)
+
+
+@atexit.register
+def _remove_own() -> None:
+    """A program that ends without closing its boxes ends them too; of a killed one the reaper finds them."""
+    for folder in _own:
+        if f"-{os.getpid()}-" in folder.name:  # a fork of the program has no boxes
+            _remove_now(folder)
 
 
 def _remove_now(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Boxes from a Docker engine: a hardened container whose PID 1 is the runner, spoken to over its attached streams."""
 
 import asyncio
+import math
 import os
 import secrets
 import socket
@@ -15,7 +16,7 @@ import docker.errors
 import requests
 from docker.types import LogConfig, Mount, Ulimit
 
-from sandboxes.backends import images, seccomp
+from sandboxes.backends import endings, images, seccomp
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, Limits, SandboxError
 from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, gateway_folder, runner_command
 from sandboxes.backends.foreign import MOUNT, PYTHON, Foreign, in_docker, must_have_shell, with_conda
@@ -59,6 +60,7 @@ class Docker:
         self._client = connect()
         self._progress = progress
         self._known: dict[str, Foreign | None] = {}  # images that can be boxes; None: one of ours
+        self._leftovers = endings.Leftovers(lambda now: reap(self._client, now))
 
     def prepare(self) -> None:
         """Make and import the standard image, if it is not there. Blocks."""
@@ -66,7 +68,9 @@ class Docker:
 
     async def start(self, spec: BoxSpec) -> RunnerBox:
         """A box that answers, with the work tree in place. ImageMissing, Unfit where its image cannot be one."""
-        name = spec.image or images.STANDARD.name
+        endings.on_signals()
+        await self._leftovers.sweep()
+        name, spec = spec.image or images.STANDARD.name, spec.leased()
         checked = name in self._known
         launch = asyncio.ensure_future(asyncio.to_thread(self._launch, name, spec))
         try:
@@ -143,7 +147,7 @@ def _options(spec: BoxSpec) -> dict[str, Any]:
         "labels": {
             **spec.labels,
             LABEL: "1",
-            LEASE_LABEL: str(int(time.time() + limits.lease_s)),
+            LEASE_LABEL: str(math.ceil(time.time() + limits.lease_s)),
             CONTROLLER_LABEL: f"{socket.gethostname()}:{os.getpid()}",
         },
         "healthcheck": {"test": ["NONE"]},

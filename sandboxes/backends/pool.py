@@ -6,8 +6,6 @@ request that it cannot serve at once makes it keep one box more of that kind, up
 
 import asyncio
 import logging
-import signal
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Mapping
@@ -22,6 +20,7 @@ from sandboxes.backends.base import Box, BoxSpec, Limits, SandboxError
 WARM_S = 120.0
 CLOSING_S = 30.0
 Key = tuple[str | None, Limits]
+Waiting = tuple[float, float, "Assignable"]  # when it was started, the lease that it can give, the box
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +45,9 @@ class Pool:
     """A `Backend` over another one: `async with Pool(backend, size=4) as pool: box = await pool.start(spec)`.
 
     Boxes are alike where image and limits are. One that has waited `warm_s` seconds is closed, so a pool that nobody asks
-    drains; while it waits its lease is longer by that much, and whoever gets it has the lease of the limits. Boxes that see a
-    gateway are never kept. `labels` are what a box is labelled with before it is known whose it will be. Leaving the block
-    closes what waits; so do SIGINT and, where the program has no handler of its own, SIGTERM.
+    drains. It is started with the longest lease that was asked for so far and that much more, because what is written on a box
+    for the reaper cannot be changed later; whoever gets it has the lease that he asked for. Boxes that see a gateway are never
+    kept. `labels` are what a box is labelled with before it is known whose it will be. Leaving the block closes what waits.
     """
 
     def __init__(
@@ -63,9 +62,8 @@ class Pool:
         self._size = size
         self._warm_s = warm_s
         self._labels = dict(labels or {})
-        self._waiting: OrderedDict[Key, deque[tuple[float, Assignable]]] = (
-            OrderedDict()
-        )  # the key asked for last is last
+        self._waiting: OrderedDict[Key, deque[Waiting]] = OrderedDict()  # the key asked for last is last
+        self._leases: dict[Key, float] = {}  # the longest that was asked for
         self._keeping: set[asyncio.Task[None]] = set()  # tasks that start boxes, and the one that looks after them
         self._closing: set[asyncio.Task[None]] = set()
         self._filling = 0
@@ -74,29 +72,21 @@ class Pool:
         self._calm.set()
         self._one_by_one = asyncio.Lock()
         self._open = False
-        self._signalled = False
 
     async def __aenter__(self) -> Self:
         self._open = True
         _spawn(self._tend(), self._keeping)
-        task = asyncio.current_task()
-        on_main = threading.current_thread() is threading.main_thread()
-        if task is not None and on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-            self._signalled = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open = False
-        if self._signalled:
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
         for task in self._keeping:
             task.cancel()
         await asyncio.gather(*self._keeping, return_exceptions=True)
         for boxes in self._waiting.values():
-            for _, box in boxes:
+            for *_, box in boxes:
                 self._close(box)
         self._waiting.clear()
         await asyncio.gather(*self._closing)
@@ -107,8 +97,9 @@ class Pool:
             raise SandboxError("the pool is closed")
         if spec.gateway is not None:
             return await self._backend.start(spec)
-        key = (spec.image, spec.limits)
-        while (box := self._take(key)) is not None:
+        key, spec = (spec.image, spec.limits), spec.leased()
+        self._leases[key] = max(spec.limits.lease_s, self._leases.get(key, 0.0))
+        while (box := self._take(key, spec.limits.lease_s)) is not None:
             self._fill(key)
             try:
                 await box.assign(spec)
@@ -132,12 +123,12 @@ class Pool:
                 self._calm.set()
             self._fill(key)
 
-    def _take(self, key: Key) -> Assignable | None:
+    def _take(self, key: Key, lease_s: float) -> Assignable | None:
         waiting = self._waiting.setdefault(key, deque())
         self._waiting.move_to_end(key)
         while waiting:
-            born, box = waiting.popleft()
-            if time.monotonic() - born < self._warm_s:
+            born, can_give_s, box = waiting.popleft()
+            if time.monotonic() - born < self._warm_s and can_give_s >= lease_s:
                 return box
             self._close(box)
         return None
@@ -150,23 +141,25 @@ class Pool:
             other = next((boxes for known, boxes in self._waiting.items() if boxes and known != key), None)
             if other is None:
                 return
-            self._close(other.popleft()[1])
+            self._close(other.popleft()[-1])
         self._filling += 1
         _spawn(self._start_one(key), self._keeping)
 
     async def _start_one(self, key: Key) -> None:
         image, limits = key
-        longer = replace(limits, lease_s=limits.lease_s + self._warm_s)
+        can_give_s = self._leases[key]
+        longer = replace(limits, lease_s=can_give_s + self._warm_s)
         try:
             async with self._one_by_one:
                 await self._calm.wait()
+                started = time.monotonic()
                 box = await self._backend.start(BoxSpec(image=image, limits=longer, labels=self._labels))
         except SandboxError as error:  # who asks next starts one himself, and is told what is wrong
             log.warning("no box can be kept warm: %s", error)
             return
         finally:
             self._filling -= 1
-        self._waiting.setdefault(key, deque()).append((time.monotonic(), box))
+        self._waiting.setdefault(key, deque()).append((started, can_give_s, box))
 
     async def _tend(self) -> None:
         """Close boxes that have waited too long."""
@@ -174,7 +167,7 @@ class Pool:
             await asyncio.sleep(self._warm_s / 4)
             for boxes in self._waiting.values():
                 while boxes and time.monotonic() - boxes[0][0] >= self._warm_s:
-                    self._close(boxes.popleft()[1])
+                    self._close(boxes.popleft()[-1])
 
     def _close(self, box: Box) -> None:
         _spawn(_close(box), self._closing)

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
+from sandboxes.prompts import SHIPPED, Prompts
 
 
 class EnvironmentFailure(Exception):
@@ -88,8 +89,8 @@ class Kind(Protocol):
     name: str
     boxed: bool  # whether its episodes are played, and graded, in boxes
 
-    async def open(self, problem: Problem, backend: Backend) -> Environment:
-        """The environment of one episode."""
+    async def open(self, problem: Problem, backend: Backend, prompts: Prompts = SHIPPED) -> Environment:
+        """The environment of one episode. `prompts`: what its messages are made of."""
         ...
 
     def expert(self, problem: Problem) -> Sequence[ToolCall]:

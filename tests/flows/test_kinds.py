@@ -141,6 +141,20 @@ def test_a_program_in_a_box_is_recorded_by_the_stacks_gateway_and_graded(ran, bo
     assert facts >= {"patch", "tests"}
 
 
+def test_own_prompts_are_told_to_the_model_and_land_with_what_it_did(ran, tmp_path):
+    (tmp_path / "search.system.txt").write_text("Look it up in $source.\n")
+    arguments = ["--run-id", "told", "--agent", "expert", "--problems", '{"search": 1}', "--samples", "1"]
+    assert ran("collect", *arguments, "--prompts", str(tmp_path))["statuses"] == {"ok": 1}
+    (call,) = rows("select request_messages, problem_id from calls join episodes using (episode_id) "
+                   "where run_id = 'told' and call_index = 0")  # fmt: skip
+    (problem,) = rows(f"from problems where problem_id = '{call['problem_id']}'")
+    told = [one["content"] for one in json.loads(call["request_messages"])[:2]]
+    assert told == [f"Look it up in {problem['source']}.", problem["prompt"]]
+    digests = "select value ->> '$.\"search.system.txt\"' as of_it from evidence join episodes using (episode_id)"
+    (fact,) = rows(f"{digests} where run_id = 'told' and name = 'prompts'")
+    assert re.fullmatch("[0-9a-f]{12}", fact["of_it"])
+
+
 def test_what_an_application_outside_played_is_ingested_and_judged(ran, stack, tmp_path):
     shop("--problems", str(tmp_path / "problems.jsonl"))
     Writer().put_problems(read("external", tmp_path / "problems.jsonl", TERMS))

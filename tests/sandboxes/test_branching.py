@@ -44,7 +44,7 @@ def opened(monkeypatch):
     """Puts a world into the place of the search kind."""
 
     def put(world):
-        async def open_(problem, backend):
+        async def open_(problem, backend, prompts):
             return world
 
         monkeypatch.setitem(KINDS, "search", SimpleNamespace(open=open_, expert=lambda _: WRITES))

@@ -23,6 +23,14 @@ def test_an_inner_one_never_ends_later_and_the_outer_one_is_back_after_it():
     assert Deadline.current() is None
 
 
+def test_what_was_begun_under_it_may_be_needed_longer_than_it_and_until_the_outer_one_is_over():
+    assert 59 < Deadline(60, "x").lasts() <= 60
+    with Deadline(60, "outer", after_s=40):
+        assert 99 < Deadline(10, "inner").lasts() <= 100
+        assert 109 < Deadline(10, "inner", after_s=100).lasts() <= 110
+    assert Deadline(0, "x").lasts() == 0
+
+
 async def test_each_task_has_its_own():
     async def under(seconds: float) -> float:
         with Deadline(seconds, "a task"):

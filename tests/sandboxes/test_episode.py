@@ -23,6 +23,7 @@ from sandboxes.problems.base import EnvironmentFailure
 from sandboxes.problems.kinds import KINDS
 from sandboxes.problems.search.build import build
 from sandboxes.problems.search.kind import SearchKind
+from sandboxes.prompts import SHIPPED, read
 
 KIND = KINDS["search"]
 
@@ -45,9 +46,9 @@ class Watched(SearchKind):
         self.closed = 0
         self.graded = 0
 
-    async def open(self, problem, backend):
+    async def open(self, problem, backend, *prompts):
         await self.hurt("open")
-        environment = await super().open(problem, backend)
+        environment = await super().open(problem, backend, *prompts)
         grade = environment.grade
 
         async def watched_grade():
@@ -96,7 +97,7 @@ async def world(home, engine, **settings):
             yield client, gateway
 
 
-def run(problem, client, *, agent="search", deadline_s=20.0, until=None, **sampling):
+def run(problem, client, *, agent="search", deadline_s=20.0, until=None, prompts=SHIPPED, **sampling):
     dispatch = Dispatch(
         episode_id=episode_id("run", problem.problem_id, 0),
         run_id="run",
@@ -118,6 +119,7 @@ def run(problem, client, *, agent="search", deadline_s=20.0, until=None, **sampl
         model_name="scripted",
         model_version=1,
         until=until,
+        prompts=prompts,
     )
 
 
@@ -158,6 +160,24 @@ async def test_a_policy_that_does_what_the_expert_does_scores(tmp_path, problem,
     assert {c.segment for c in result.calls} == {0}
     for record in (*result.calls, *result.actions, *result.evidence):
         assert (record.episode_id, record.attempt_id) == (episode.episode_id, episode.attempt_id)
+
+
+@pytest.mark.parametrize("agent", ["search", "expert", "closed-book"])
+async def test_own_prompts_are_what_the_model_is_told_and_evidence_says_which(tmp_path, problem, agent):
+    own = tmp_path / "prompts"
+    own.mkdir()
+    name = "closed-book" if agent == "closed-book" else "search"
+    (own / f"{name}.system.txt").write_text("At most $max_turns turns of $max_tokens tokens.\n")
+    (own / f"{name}.user.txt").write_text("Question: $problem\n")
+    says = ["Paris"] if agent == "closed-book" else policy_says(problem)
+    async with world(tmp_path, Scripted(says)) as (client, _):
+        result = await run(problem, client, agent=agent, prompts=read(own), max_turns=9, max_tokens=200)
+        usual = await run(problem, client, agent=agent, max_turns=9, max_tokens=200)
+    assert result.episode.status == Status.OK, result.episode.error
+    told = json.loads(result.calls[0].request_messages)[:2]
+    assert [one["content"] for one in told] == ["At most 9 turns of 200 tokens.", f"Question: {problem.prompt}"]
+    assert evidence(result)["prompts"] == dict(read(own).own)
+    assert "prompts" not in evidence(usual)
 
 
 async def test_every_problem_kind_demonstrates_each_of_its_templates(tmp_path):

@@ -54,7 +54,7 @@ def test_what_the_expert_does_is_a_demonstration(agent, mode):
 
 async def test_prompts_for_a_command_that_would_never_see_them_are_refused(tmp_path):
     play = Play(Sampling(), "auto", 1, 1.0, "mini-swe-agent", prompts=tmp_path)
-    with pytest.raises(DefinitionError, match="agent mini-swe-agent is a command, .*: .* would change nothing"):
+    with pytest.raises(DefinitionError, match=r"agent mini-swe-agent is a command, .*: .* would change nothing"):
         await rehearse.fn(play)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
 from sandboxes.problems.base import Environment, EnvironmentFailure, Fact, ToolCall
+from sandboxes.prompts import SHIPPED, Prompts
 
 
 class ExternalKind:
@@ -13,7 +14,7 @@ class ExternalKind:
     name = "external"
     boxed = False
 
-    async def open(self, problem: Problem, backend: Backend) -> Environment:
+    async def open(self, problem: Problem, backend: Backend, prompts: Prompts = SHIPPED) -> Environment:
         """Always an EnvironmentFailure: the environment is in the application."""
         raise EnvironmentFailure(
             f"{problem.problem_id} is played by an application outside: start a gateway session with this as its task_id, "

@@ -13,6 +13,7 @@ from lakehouse.records import Problem
 from sandboxes.backends.base import Backend, Box, BoxSpec, Limits
 from sandboxes.problems.base import EnvironmentFailure, Fact, Observation, ToolCall
 from sandboxes.problems.python.answers import final, number, same
+from sandboxes.prompts import SHIPPED, Prompts
 
 PRODUCER = "lakeloop python 1"
 CALL_S = 30.0  # of a call: the cells that are run again and the new one
@@ -20,10 +21,6 @@ OUTPUT = 2000  # characters of an observation
 MOST_CELLS = 50
 LIMITS = Limits(memory_mb=512, pids=32, workdir_mb=64)
 ENV = {"PYTHONHASHSEED": "0"}
-SYSTEM = (
-    "Solve the problem. The tool python runs code and shows what it prints; variables, functions and imports stay for the "
-    "next call. Then call answer with the number alone."
-)
 PARAMETER = {"python": "code", "answer": "text"}
 
 
@@ -76,20 +73,20 @@ class PythonEnvironment:
 
     tools: Sequence[Mapping[str, Any]] = TOOLS
 
-    def __init__(self, problem: Problem, spec: Spec, backend: Backend) -> None:
+    def __init__(self, problem: Problem, spec: Spec, backend: Backend, prompts: Prompts = SHIPPED) -> None:
         self.backend_name = backend.name
         self.cells: list[str] = []
         self.given: str | None = None
         self._failed = 0
         self._timed_out = 0
-        self._prompt = problem.prompt
+        self._prompts = prompts.of(problem)
         self._spec = spec
         self._backend = backend
         self._box: Box | None = None
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": self._prompt}]
+        return self._prompts.messages("python", self.tools)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         if name not in PARAMETER:

@@ -6,6 +6,7 @@ from lakehouse.records import Problem
 from sandboxes.backends.base import Backend
 from sandboxes.problems.base import Environment, Fact, ToolCall
 from sandboxes.problems.python.env import PythonEnvironment, read_spec
+from sandboxes.prompts import SHIPPED, Prompts
 
 
 class PythonKind:
@@ -14,9 +15,9 @@ class PythonKind:
     name = "python"
     boxed = True
 
-    async def open(self, problem: Problem, backend: Backend) -> Environment:
+    async def open(self, problem: Problem, backend: Backend, prompts: Prompts = SHIPPED) -> Environment:
         """The environment of one episode; a box is started when code is run first."""
-        return PythonEnvironment(problem, read_spec(problem), backend)
+        return PythonEnvironment(problem, read_spec(problem), backend, prompts)
 
     def expert(self, problem: Problem) -> Sequence[ToolCall]:
         return read_spec(problem).expert

@@ -38,8 +38,8 @@ def problems(path: Path, terms: Terms) -> list[Problem]:
             licence=terms.licence,
             allowed_uses=list(terms.allowed_uses),
             difficulty=DIFFICULTY,
-            oracle_passed=True,  # the answer is a number that the grader reads: `lakeloop problems import` runs the gates
-            null_failed=True,
+            oracle_passed=False,  # until `lakeloop problems import` has run the gates
+            null_failed=False,
             created_at=now(),
         )
     return list(found.values())

@@ -10,9 +10,9 @@ from sandboxes.problems.base import Fact, Observation, ToolCall
 from sandboxes.problems.honey import Honey
 from sandboxes.problems.search.answers import exact, f1, match
 from sandboxes.problems.search.corpus import ENGINE, SNIPPET_CHARS, Corpus, escape, shortened
+from sandboxes.prompts import Prompts
 
 K = 3
-SYSTEM = "Find the answer with the tools, then call answer."
 PRODUCER = "lakeloop search 1"
 
 
@@ -48,7 +48,7 @@ TOOLS = (
 class World:
     """The episode's state, without input or output: question writing checks its problems on this same code."""
 
-    system = SYSTEM
+    prompt = "search"  # the name of its templates
     tools: Sequence[Mapping[str, Any]] = TOOLS
 
     def __init__(self, spec: Spec, corpus: Corpus) -> None:
@@ -126,7 +126,7 @@ class AnyWorld(Protocol):
     """What an episode of any tool set runs on."""
 
     @property
-    def system(self) -> str: ...
+    def prompt(self) -> str: ...
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]: ...
@@ -143,9 +143,9 @@ class SearchEnvironment:
 
     backend_name = "none"
 
-    def __init__(self, world: AnyWorld, prompt: str) -> None:
+    def __init__(self, world: AnyWorld, prompts: Prompts) -> None:
         self.world = world
-        self._prompt = prompt
+        self._prompts = prompts
         self._honey = Honey()
 
     @property
@@ -154,7 +154,7 @@ class SearchEnvironment:
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        return [{"role": "system", "content": self.world.system}, {"role": "user", "content": self._prompt}]
+        return self._prompts.messages(self.world.prompt, self.tools)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         self._honey.said(dumps(arguments))

@@ -12,6 +12,7 @@ from sandboxes.problems.base import Environment, EnvironmentFailure, Fact, ToolC
 from sandboxes.problems.search import corpus, env
 from sandboxes.problems.search.documents import store, world
 from sandboxes.problems.search.env import AnyWorld, SearchEnvironment, solved
+from sandboxes.prompts import SHIPPED, Prompts
 
 Spec = env.Spec | world.Spec
 
@@ -34,9 +35,9 @@ class SearchKind:
     def __init__(self, passages: corpus.Corpus | None = None) -> None:
         self._passages = passages
 
-    async def open(self, problem: Problem, backend: Backend) -> Environment:
+    async def open(self, problem: Problem, backend: Backend, prompts: Prompts = SHIPPED) -> Environment:
         """The environment of one episode; the backend is not asked for a box."""
-        return SearchEnvironment(await asyncio.to_thread(self._world, problem), problem.prompt)
+        return SearchEnvironment(await asyncio.to_thread(self._world, problem), prompts.of(problem))
 
     def _world(self, problem: Problem) -> AnyWorld:
         spec = read_spec(problem)

@@ -25,6 +25,7 @@ HINTS = (3, 3, 3, 2, 3, 3, 1, 3, 3, 3, 0, 3)  # of a package's problems with one
 HINTS_COMBINED = (2, 1, 2, 0)
 SINGLES = 32
 COMBINED = 10
+TOLD_ALIKE = "another problem has the same statement"  # whoever reads it could not know which of the two is meant
 
 
 class Verdict(BaseModel):
@@ -220,12 +221,18 @@ class Builder:
             verdict = await self._judge(key, package, kind, draft)
             with self._journal.open("a") as journal:
                 journal.write(verdict.model_dump_json() + "\n")
+        if verdict.problem is not None and self._told(verdict.problem):  # in a journal of other problems, or an old one
+            verdict = verdict.model_copy(update={"problem": None, "reason": TOLD_ALIKE})
         # A bug that can be read off its line is told a second time: only what the statement shows differs.
         told = [] if verdict.problem is None else [verdict.problem, drafts.pointed(verdict.problem)]
-        made = [problem for problem in told if problem is not None]
+        made = [problem for problem in told if problem is not None and not self._told(problem)]
         self.problems += made
         self.report.add(verdict, len(made))
         return verdict.problem
+
+    def _told(self, problem: Problem) -> bool:
+        """Whether another problem that is there has this statement, word for word."""
+        return any(known.prompt == problem.prompt and known.problem_id != problem.problem_id for known in self.problems)
 
     async def _judge(self, key: str, package: Package, kind: str, draft: Callable[[], Awaitable[Problem]]) -> Verdict:
         """Validate a candidate and put it through both gates."""
@@ -233,6 +240,8 @@ class Builder:
         problem, reason = None, ""
         try:
             drafted = await draft()
+            if self._told(drafted):
+                raise Rejected(TOLD_ALIKE)
             await validate.pass_gates(self.backend, KIND, drafted)
             problem = drafted.model_copy(update={"oracle_passed": True, "null_failed": True})
         except Rejected as why:

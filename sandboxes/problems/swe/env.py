@@ -16,6 +16,7 @@ from sandboxes.problems.swe import testing, text
 from sandboxes.problems.swe.grade import grade
 from sandboxes.problems.swe.patch import between
 from sandboxes.problems.swe.spec import Spec
+from sandboxes.prompts import SHIPPED, Prompts
 
 OUTPUT = 2000  # characters of an observation
 COMMAND_S = 60.0
@@ -34,9 +35,17 @@ OPTIONAL = {("edit", "path")}
 class SweEnvironment:
     """`base.Environment`. `tree` is what the agent has now, `start` what it was given: path -> content."""
 
-    def __init__(self, problem: Problem, spec: Spec, start: Mapping[str, bytes], backend: Backend) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        spec: Spec,
+        start: Mapping[str, bytes],
+        backend: Backend,
+        prompts: Prompts = SHIPPED,
+    ) -> None:
         self.backend_name = backend.name
         self._problem = problem
+        self._prompts = prompts.of(problem)
         self._spec = spec
         self._start = start
         self._backend = backend
@@ -48,7 +57,7 @@ class SweEnvironment:
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        return text.messages(self._problem.prompt)
+        return self._prompts.messages("swe", text.TOOLS)
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:

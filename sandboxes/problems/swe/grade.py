@@ -11,11 +11,13 @@ import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from lakehouse.home import home
 from sandboxes.backends.base import Backend
+from sandboxes.deadline import Deadline
 from sandboxes.problems.base import EnvironmentFailure, Fact
 from sandboxes.problems.swe.canaries import Planted, plant
 from sandboxes.problems.swe.patch import Patch
@@ -27,9 +29,11 @@ from sandboxes.problems.swe.testing import Report, run_fresh
 PRODUCER = "lakeloop swe 2"
 LEAST_TIMEOUT_S = 30.0
 TIMEOUT_FACTOR = 20.0
+BOX_S = 15.0  # what a run takes besides its time: the box, the tree
 REMEMBERED = 1024  # gradings kept by this process
 AGAIN = "LAKELOOP_GRADE_AGAIN"  # share of gradings that are run twice
 AGAIN_DEFAULT = 0.05
+TEXTS = 8_000  # characters of all that pytest said of failing tests in one run, which the harness keeps at 2,000 each
 INNOCENT = frozenset({"chance"})  # kinds of findings that are told and cost nothing
 
 Measured = dict[str, Any]
@@ -39,7 +43,7 @@ _running: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDic
 
 
 async def grade(key: str, spec: Spec, patch: Patch, backend: Backend) -> list[Fact]:
-    """The facts `patch`, `scan`, `tests` and, where tests ran, `outcomes`.
+    """The facts `patch`, `scan`, `tests` and, where tests ran, `outcomes`; `failures` where any of them failed.
 
     SandboxError where a box failed. Equal patches of one problem `key` are run once.
     """
@@ -87,11 +91,23 @@ async def _run(spec: Spec, patch: Patch, backend: Backend) -> dict[str, Measured
     second = await _once(spec, tree, backend)
     same = first["outcomes"]["marks"] == second["outcomes"]["marks"]
     both = first["tests"]["resolved"] and second["tests"]["resolved"]
-    return first | {"tests": first["tests"] | {"again": {"same": same} | second["tests"], "resolved": both}}
+    found = first | {
+        "tests": first["tests"] | {"again": {"same": same} | second["tests"], "resolved": both},
+        # The nodes are those of the first run.
+        "outcomes": first["outcomes"]
+        | {"again": {name: value for name, value in second["outcomes"].items() if name != "nodes"}},
+    }
+    if not same and "failures" in second:  # else the second would say what the first did
+        found["failures"] = first.get("failures", {}) | {"again": second["failures"]}
+    return found
 
 
 async def _once(spec: Spec, tree: Mapping[str, bytes], backend: Backend) -> dict[str, Measured]:
-    """One run in a box of its own; after a time-out once more with nothing beside it."""
+    """One run in a box of its own; after a time-out once more with nothing beside it.
+
+    Where many hang, the place alone may not come before this grading's deadline. Then the second run is beside others: code
+    that did not end twice has failed, and to wait on would make an infrastructure failure, which has no reward, of that.
+    """
     size = len(os.sched_getaffinity(0))
     slots = _slots.setdefault(asyncio.get_running_loop(), Slots(home().root / "grading", size))
     rng = random.Random(secrets.randbits(64))  # noqa: S311 - its seed is secret
@@ -99,8 +115,10 @@ async def _once(spec: Spec, tree: Mapping[str, bytes], backend: Backend) -> dict
     planted = plant(tree, spec.test_files, spec.fail_to_pass, spec.pass_to_pass, rng, support=support)
     timeout_s = max(LEAST_TIMEOUT_S, TIMEOUT_FACTOR * spec.duration_s)
     files = {**tree, **planted.files}
+    stopped: Measured | None = None
     for attempt in (1, 2):
-        async with slots.take(alone=attempt == 2):
+        async with AsyncExitStack() as place:
+            alone = await _placed(place, slots, alone=attempt == 2, timeout_s=timeout_s)
             report = await run_fresh(
                 backend,
                 files,
@@ -109,11 +127,33 @@ async def _once(spec: Spec, tree: Mapping[str, bytes], backend: Backend) -> dict
                 only=planted.ids,
                 timeout_s=timeout_s,
                 statements=False,
+                raw=True,
             )
         if not report.timed_out:
             break
-    ran = {"ran": True, "empty": False, "attempts": attempt, "backend": backend.name}
-    return {"tests": _measured(spec, planted, report) | ran, "outcomes": _outcomes(spec, planted, report)}
+        if attempt == 1:
+            stopped = {"duration_s": round(report.duration_s, 3)} | _reached(spec, planted, report)
+    ran = {"ran": True, "empty": False, "attempts": attempt, "alone": alone, "backend": backend.name}
+    outcomes = _outcomes(spec, planted, report)
+    if stopped is not None:
+        outcomes["stopped"] = stopped
+    found = {"tests": _measured(spec, planted, report) | ran, "outcomes": outcomes}
+    failures = _failures(spec, planted, report)
+    return found | ({"failures": failures} if failures else {})
+
+
+async def _placed(place: AsyncExitStack, slots: Slots, *, alone: bool, timeout_s: float) -> bool:
+    """Wait for room to run in; whether nothing runs beside it. For room alone no longer than leaves the time for the run."""
+    deadline = Deadline.current()
+    patience_s = None if deadline is None or not alone else max(0.0, deadline.left() - timeout_s - BOX_S)
+    try:
+        async with asyncio.timeout(patience_s) as waiting:
+            await place.enter_async_context(slots.take(alone=alone))
+    except TimeoutError:
+        if not waiting.expired():
+            raise
+        return False
+    return alone
 
 
 def _share() -> float:
@@ -154,7 +194,8 @@ def _outcomes(spec: Spec, planted: Planted, report: Report) -> Measured:
     """Every expected test: its mark (P, F, S, X; - where it did not run) and its milliseconds; those of its canaries."""
     nodes = [*spec.fail_to_pass, *spec.pass_to_pass]
     run = [planted.runs_as[node] for node in nodes]
-    return {
+    reached = {"reached": _reached(spec, planted, report)} if report.timed_out else {}
+    return reached | {
         "nodes": nodes,
         "marks": "".join(report.outcomes.get(one, "-") for one in run),
         "ms": [report.ms.get(one, 0.0) for one in run],
@@ -163,3 +204,27 @@ def _outcomes(spec: Spec, planted: Planted, report: Report) -> Measured:
             for known, copies in planted.canaries.items()
         },
     }
+
+
+def _reached(spec: Spec, planted: Planted, report: Report) -> Measured:
+    """How far a run had come when it was stopped. It is told and never judged by: such a run has passed nothing."""
+    run = [report.reached.get(planted.runs_as[node], ("-", 0.0)) for node in (*spec.fail_to_pass, *spec.pass_to_pass)]
+    return {"marks": "".join(mark for mark, _ in run), "ms": [ms for _, ms in run]}
+
+
+def _failures(spec: Spec, planted: Planted, report: Report) -> Measured:
+    """What pytest said of the expected tests that failed, those to be repaired first, and of files that broke off.
+
+    Nothing of the canaries, which are to fail. `left_out`: tests whose text found no room.
+    """
+    nodes = {planted.runs_as[node]: node for node in (*spec.fail_to_pass, *spec.pass_to_pass)}
+    files = {path: path for path in spec.test_files}
+    texts: dict[str, str] = {}
+    left_out = 0
+    for run, known in {**files, **nodes}.items():
+        text = report.texts.get(run, "")
+        if text and sum(map(len, texts.values())) + len(text) <= TEXTS:
+            texts[known] = text
+        elif report.outcomes.get(run) == "F" or text:
+            left_out += 1
+    return {"texts": texts, "left_out": left_out} if texts or left_out else {}

@@ -10,6 +10,7 @@ from sandboxes.problems.swe.env import SweEnvironment
 from sandboxes.problems.swe.grade import solved
 from sandboxes.problems.swe.spec import read_spec
 from sandboxes.problems.swe.within import within
+from sandboxes.prompts import SHIPPED, Prompts
 
 
 class SweKind:
@@ -18,11 +19,11 @@ class SweKind:
     name = "swe"
     boxed = True
 
-    async def open(self, problem: Problem, backend: Backend) -> Environment:
+    async def open(self, problem: Problem, backend: Backend, prompts: Prompts = SHIPPED) -> Environment:
         """The environment of one episode; no box yet. The first problem of a release fetches its source."""
         spec = read_spec(problem)
         start = await asyncio.to_thread(spec.broken)
-        return SweEnvironment(problem, spec, start, within(backend, spec.layout.image))
+        return SweEnvironment(problem, spec, start, within(backend, spec.layout.image), prompts)
 
     def expert(self, problem: Problem) -> Sequence[ToolCall]:
         spec = read_spec(problem)

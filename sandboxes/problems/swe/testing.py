@@ -1,12 +1,13 @@
 """One pytest run in a box, as a report the controller can hold against what it expected."""
 
 import json
+import math
 import posixpath
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from sandboxes.backends.base import WORKDIR, Backend, Box, BoxSpec, Limits
 
@@ -43,9 +44,11 @@ class Report(BaseModel):
     failures: list[Failure] = []
     complete: bool = False  # pytest came to its end and reported
     timed_out: bool = False
-    duration_s: float = 0.0
-    ms: dict[str, float] = {}  # how long each test took, in milliseconds
+    duration_s: FiniteFloat = 0.0
+    ms: dict[str, FiniteFloat] = {}  # how long each test took, in milliseconds
     lines: dict[str, list[int]] = {}  # where asked for: path -> lines that ran
+    texts: dict[str, str] = {}  # where asked for: test, or file that broke off -> the end of what pytest shows
+    reached: dict[str, tuple[str, float]] = {}  # of a stopped run: test -> mark and milliseconds; not to judge by
 
     @property
     def agrees(self) -> bool:
@@ -65,12 +68,14 @@ def entries(paths: Sequence[str]) -> list[str]:
 
 async def run_fresh(
     backend: Backend, tree: Mapping[str, bytes], paths: Sequence[str], files: Sequence[str], *,
-    only: Sequence[str] | None, timeout_s: float, trace: bool = False, statements: bool = True,
+    only: Sequence[str] | None, timeout_s: float, trace: bool = False, statements: bool = True, raw: bool = False,
 ) -> Report:  # fmt: skip
     """Run in a box of its own, gone afterwards. SandboxError where the box, not the code in it, failed."""
     box = await backend.start(BoxSpec(files=tree, limits=LIMITS))
     try:
-        return await run_in(box, paths, files, only=only, timeout_s=timeout_s, trace=trace, statements=statements)
+        return await run_in(
+            box, paths, files, only=only, timeout_s=timeout_s, trace=trace, statements=statements, raw=raw
+        )
     finally:
         await box.close()
 
@@ -84,6 +89,7 @@ async def run_in(
     timeout_s: float,
     trace: bool = False,
     statements: bool = True,
+    raw: bool = False,
 ) -> Report:
     """Run test files (of them only the nodes in `only`, if given) in a box that holds the work tree."""
     nonce = secrets.token_hex(8)
@@ -94,15 +100,30 @@ async def run_in(
         "only": None if only is None else list(only),
         "trace": trace,
         "statements": statements,
+        "raw": raw,
     }
     done = await box.exec(PYTHON, timeout_s=timeout_s, stdin=json.dumps(request).encode(), env=FIXED)
     if done.timed_out or done.exit_code is None:
-        return Report(exit_code=None, timed_out=True, duration_s=done.duration_s)
+        reached = _reached(done.stdout, only or ())
+        return Report(exit_code=None, timed_out=True, duration_s=done.duration_s, reached=reached)
     for line in reversed(done.stdout.splitlines()):
         report = _parse(line, nonce, only, done.exit_code)
         if report is not None:
             return report
     return Report(exit_code=done.exit_code, duration_s=done.duration_s)
+
+
+def _reached(said: bytes, only: Sequence[str]) -> dict[str, tuple[str, float]]:
+    """The tests that had ended when a run was stopped."""
+    found = {}
+    for line in said.splitlines():
+        try:
+            number, mark, took = json.loads(line)
+            if mark in ("P", "F", "S", "X") and math.isfinite(took):
+                found[only[number]] = (mark, float(took))
+        except (ValueError, TypeError, IndexError, OverflowError, RecursionError):
+            continue  # whatever else was written there
+    return found
 
 
 def _parse(line: bytes, nonce: str, only: Sequence[str] | None, exit_code: int) -> Report | None:
@@ -121,6 +142,7 @@ def _parse(line: bytes, nonce: str, only: Sequence[str] | None, exit_code: int) 
             duration_s=said["duration_s"],
             ms={name: took for name, took in ms.items() if took},
             lines=said["lines"],
+            texts=said.get("texts", {}),
         )
     except (ValueError, TypeError, KeyError, ValidationError):
         return None

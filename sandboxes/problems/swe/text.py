@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-SYSTEM = "Repair the bug by editing the source, then submit."
+from sandboxes.prompts import SHIPPED
+
+SYSTEM = SHIPPED.texts["swe.system.txt"]  # counts towards the budget of statements that are written
 BUDGET = 900  # characters of a procedural problem's system text and statement together
 WINDOW = 14  # lines of source at most
 
@@ -100,8 +102,3 @@ def shorten(text: str, width: int) -> str:
         return flat
     head = (width - 3) * 2 // 3
     return flat[:head] + "..." + flat[len(flat) - (width - 3 - head) :]
-
-
-def messages(statement: str) -> list[dict[str, str]]:
-    """The conversation's start."""
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": statement}]

@@ -10,9 +10,9 @@ from lakehouse.records import Problem
 from sandboxes.backends.base import WORKDIR, Backend, Box, BoxSpec, ExecResult, Limits
 from sandboxes.problems.base import EnvironmentFailure, Fact, Observation
 from sandboxes.problems.terminal.spec import OURS, TESTS, VERIFIER, Spec, unpacked
+from sandboxes.prompts import SHIPPED, Prompts
 
 PRODUCER = "lakeloop terminal 1"
-SYSTEM = "Do the task in the terminal. bash runs a command in a fresh shell; files stay. Call submit when it is done."
 OUTPUT = 4000  # characters of an observation
 COMMAND_S = 120.0
 SETUP_S = 120.0
@@ -35,9 +35,9 @@ class TerminalEnvironment:
 
     tools: Sequence[Mapping[str, Any]] = TOOLS
 
-    def __init__(self, problem: Problem, spec: Spec, backend: Backend) -> None:
+    def __init__(self, problem: Problem, spec: Spec, backend: Backend, prompts: Prompts = SHIPPED) -> None:
         self.backend_name = backend.name
-        self._prompt = problem.prompt
+        self._prompts = prompts.of(problem)
         self._spec = spec
         self._backend = backend
         self._box: Box | None = None
@@ -56,7 +56,7 @@ class TerminalEnvironment:
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": self._prompt}]
+        return self._prompts.messages("terminal", self.tools)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         wanted = PARAMETERS.get(name)

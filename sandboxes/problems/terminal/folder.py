@@ -67,8 +67,8 @@ def _problem(folder: Path, terms: Terms) -> Problem:
         licence=terms.licence,
         allowed_uses=list(terms.allowed_uses),
         difficulty=DIFFICULTY.get(str(about["difficulty"]), 0.5),
-        oracle_passed=True,  # `lakeloop problems import` runs the gates
-        null_failed=True,
+        oracle_passed=False,  # until `lakeloop problems import` has run the gates
+        null_failed=False,
         created_at=now(),
     )
 

@@ -7,6 +7,7 @@ from sandboxes.backends.base import Backend
 from sandboxes.problems.base import Environment, Fact, ToolCall
 from sandboxes.problems.terminal.env import TerminalEnvironment
 from sandboxes.problems.terminal.spec import read_spec
+from sandboxes.prompts import SHIPPED, Prompts
 
 
 class TerminalKind:
@@ -15,9 +16,9 @@ class TerminalKind:
     name = "terminal"
     boxed = True
 
-    async def open(self, problem: Problem, backend: Backend) -> Environment:
+    async def open(self, problem: Problem, backend: Backend, prompts: Prompts = SHIPPED) -> Environment:
         """The environment of one episode, its box set up."""
-        environment = TerminalEnvironment(problem, read_spec(problem), backend)
+        environment = TerminalEnvironment(problem, read_spec(problem), backend, prompts)
         try:
             await environment.begin()
         except BaseException:  # also where the opening is cancelled: nobody else knows the box

@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.planning import available
+from lakehouse.query import query
+from sandboxes.problems import gates as gating
+from sandboxes.problems.gates import Gates
+
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "own_problem"
 
 
@@ -52,3 +57,67 @@ def test_rows_that_cannot_be_taken_are_reported_and_end_with_1(lakeloop, tmp_pat
     assert ended.status == 0
     report = json.loads(ended.out)
     assert [one["line"] for one in report["refused"]] == [1, 2] and report["unknown_columns"] == {"stars": 1}
+
+
+ROWS = [{"question": f"How many are {n} and one?", "answer": f"<<{n}+1={n + 1}>>\n#### {n + 1}"} for n in range(4)]
+
+
+@pytest.fixture
+def gated(monkeypatch, tmp_path):
+    """Imports four rows; no box runs. The prompts of those that went through the gates, which say what the test wants."""
+    seen = []
+    said = {"oracle": lambda problem: True}
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+
+    async def played(kind, problem, box):
+        seen.append(problem.prompt)
+        return Gates(oracle_passed=said["oracle"](problem), null_failed=True)
+
+    monkeypatch.setattr(gating, "gates", played)
+    monkeypatch.setattr("sandboxes.backends.prepare", lambda name: None)
+    given = ("problems", "import", "gsm8k", str(rows), "--name", "mine", "--licence", "MIT")
+    return given, seen, said
+
+
+def marks():
+    """How many problems the lake has by what the gates said."""
+    found = query("select oracle_passed, null_failed, count(*) as n from problems group by all").rows()
+    return {(oracle, null): n for oracle, null, n in found}
+
+
+def test_every_imported_problem_goes_through_the_gates_unless_a_sample_is_asked_for(lakeloop, gated):
+    given, seen, said = gated
+    said["oracle"] = lambda problem: "2" not in problem.prompt
+    ended = lakeloop(*given)
+    assert ended.status == 0 and "3 of 4 pass both gates" in ended.out and "not gated" not in ended.out
+    assert sorted(seen) == [row["question"] for row in ROWS]
+    assert marks() == {(True, True): 3, (False, True): 1}
+    assert available(None, "python", split="train") == 3
+
+
+@pytest.mark.parametrize("sample", [0, 1, 3])
+def test_what_is_not_in_the_sample_is_in_the_lake_as_not_gated_and_never_drawn(lakeloop, gated, sample):
+    given, seen, _ = gated
+    ended = lakeloop(*given, "--sample", str(sample))
+    assert ended.status == 0 and len(seen) == sample
+    assert f"{4 - sample} of 4 are not gated: they are never drawn nor trained on" in ended.said
+    assert marks() == {(False, False): 4 - sample} | ({(True, True): sample} if sample else {})
+    assert available(None, "python", split="train") == sample
+    (listed,) = json.loads(lakeloop("problems", "list", "--json").out)
+    assert (listed["problems"], listed["gated"]) == (4, sample)
+    assert lakeloop(*given).status == 0  # the whole, later
+    assert available(None, "python", split="train") == 4
+
+
+def test_a_failure_in_the_sample_refuses_them_all(lakeloop, gated):
+    given, _, said = gated
+    said["oracle"] = lambda problem: False
+    assert lakeloop(*given, "--sample", "2").status == 1
+    assert json.loads(lakeloop("problems", "list", "--json").out) == []
+
+
+def test_how_far_the_gates_are_is_shown_while_they_take_their_time(lakeloop, gated, monkeypatch):
+    given, _, _ = gated
+    monkeypatch.setattr("flows.cli.problems.PROGRESS_S", 0.0)
+    assert "4 of 4 went through the gates" in lakeloop(*given).err

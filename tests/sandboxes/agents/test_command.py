@@ -38,13 +38,13 @@ def define(tmp_path):
     return write
 
 
-def job(programs):
+def job(programs, deadline_s=60):
     return Job(
         environment=None,
         endpoint=Endpoint("http://outside/v1", "ll-model-secret", "tiny"),
         sampling=Sampling(temperature=0.5, max_turns=3),
         plan=(),
-        deadline=Deadline(60, "the episode"),
+        deadline=Deadline(deadline_s, "the episode"),
         statement="Repair {model} in {this}.",
         programs=programs,
     )
@@ -68,6 +68,13 @@ async def test_placeholders_are_filled_once_in_arguments_environment_and_files(d
     }
     assert program.files == {"conf/a.json": b'{"steps": 3, "t": 0.5, "x": {other}, "y": "{{problem}}"}'}
     assert 50 < program.timeout_s <= 60  # what is left of the episode
+
+
+async def test_a_program_has_what_the_episode_has_left_unless_its_definition_says_less(define):
+    programs = Programs()
+    await read(define(PLAIN)).run(job(programs, deadline_s=3600))
+    await read(define(PLAIN + "timeout_s = 600\n")).run(job(programs, deadline_s=3600))
+    assert [round(program.timeout_s / 10) for program in programs.asked] == [360, 60]
 
 
 async def test_exit_status_and_output_are_kept_as_an_action_without_the_key(define):

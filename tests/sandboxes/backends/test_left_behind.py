@@ -1,6 +1,8 @@
 """A controller that ends, whichever way, leaves nothing: at once where it is told to end, within the lease where it is killed."""
 
+import asyncio
 import json
+import secrets
 import signal
 import subprocess
 import sys
@@ -9,32 +11,38 @@ import time
 import psutil
 import pytest
 
-from sandboxes.backends import cgroup, reap
-from sandboxes.backends.docker import CONTROLLER_LABEL, docker_client
+from sandboxes.backends import cgroup, choose, images, reap
+from sandboxes.backends.base import BoxSpec, Limits
+from sandboxes.backends.docker import CONTROLLER_LABEL, _options, docker_client
 from sandboxes.backends.labels import EPISODE
 
 LEASE_S = 4
 CONTROLLER = """
-import asyncio, json, sys
+import asyncio, contextlib, sys
 from sandboxes.backends import choose
 from sandboxes.backends.base import BoxSpec, Limits
 from sandboxes.backends.labels import EPISODE
 from sandboxes.backends.pool import Pool
 
-async def main(name, lease_s):
+async def main(name, lease_s, how):
     limits = Limits(memory_mb=64, lease_s=lease_s)
-    async with Pool(choose(name), size=1, warm_s=1, labels={EPISODE: "left-behind"}) as pool:
-        box = await pool.start(BoxSpec(limits=limits, labels={EPISODE: "left-behind"}))
-        while not any(pool._waiting.values()):
+    backend = choose(name)
+    pool = Pool(backend, size=1, warm_s=1, labels={EPISODE: "left-behind"}) if how == "pool" else None
+    async with pool or contextlib.nullcontext():
+        box = await (pool or backend).start(BoxSpec(limits=limits, labels={EPISODE: "left-behind"}))
+        while pool and not any(pool._waiting.values()):
             await asyncio.sleep(0.01)
         print("ready", flush=True)
+        if how == "careless":
+            await asyncio.sleep(600)
         try:
             await box.exec(["sleep", "600"], timeout_s=600)
         finally:
             await box.close()
 
-asyncio.run(main(sys.argv[1], float(sys.argv[2])))
+asyncio.run(main(sys.argv[1], float(sys.argv[2]), sys.argv[3]))
 """
+WAYS = ("pool", "no pool", "careless")  # the last one closes nothing
 
 
 class Left:
@@ -57,18 +65,24 @@ class Left:
 
 
 @pytest.fixture
-def controller(backend):
-    """A program with one box at work and one that waits."""
+def run(backend):
+    """Starts a program with a box at work; with a pool, another one waits."""
     if backend.name == "bubblewrap" and not backend._groups:
         pytest.skip("no control groups here")
-    process = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, backend.name, str(LEASE_S)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    if process.stdout.readline() != b"ready\n":
-        pytest.fail(process.communicate(timeout=60)[1].decode())
-    yield process
-    process.kill()
-    process.communicate()
+    running = []
+
+    def start(how, *, lease_s=LEASE_S, through=()):
+        command = [*through, sys.executable, "-c", CONTROLLER, backend.name, str(lease_s), how]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        running.append(process)
+        if process.stdout.readline() != b"ready\n":
+            pytest.fail(process.communicate(timeout=60)[1].decode())
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
 
 
 def gone(left, deadline_s):
@@ -80,8 +94,10 @@ def gone(left, deadline_s):
     return True
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_controller_that_is_told_to_end_takes_its_boxes_with_it(controller, how):
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_controller_that_is_told_to_end_takes_its_boxes_with_it(run, how, way):
+    controller = run(way, lease_s=600)
     left = Left(controller.pid)
     assert left.containers() or left.groups()
     controller.send_signal(how)
@@ -89,7 +105,25 @@ def test_a_controller_that_is_told_to_end_takes_its_boxes_with_it(controller, ho
     assert gone(left, 10)  # a process may be a moment from its end
 
 
-def test_after_kill_minus_nine_nothing_is_left_once_the_lease_is_over(controller, backend):
+def test_a_controller_in_a_shells_background_is_told_to_end_too(run):
+    controller = run("no pool", lease_s=600, through=["sh", "-c", 'trap "" INT; exec "$@"', "sh"])
+    left = Left(controller.pid)
+    controller.send_signal(signal.SIGTERM)
+    controller.wait(30)
+    assert gone(left, 10)
+
+
+def test_a_controller_that_ignores_hanging_up_goes_on(run):
+    controller = run("no pool", lease_s=600, through=["nohup"])
+    controller.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        controller.wait(1)
+    assert len(Left(controller.pid).processes) > 0 or Left(controller.pid).containers()
+
+
+@pytest.mark.parametrize("by", ["reap", "the next start"])
+def test_after_kill_minus_nine_nothing_is_left_once_the_lease_is_over(run, backend, by):
+    controller = run("pool")
     left, killed = Left(controller.pid), time.time()
     assert whose(left, backend) == ["left-behind"] * 2
     assert len(left.containers()) == 2 or len(left.groups()) == 2 * len(cgroup.parents())
@@ -102,8 +136,53 @@ def test_after_kill_minus_nine_nothing_is_left_once_the_lease_is_over(controller
     until = max([int(folder.name.partition("-")[0]) for folder in left.groups()], default=0)
     assert until <= killed + LEASE_S + 2
     time.sleep(max(0.0, until + 1 - time.time()))
-    reap()
+    if by == "reap":
+        reap()
+    else:
+        asyncio.run(start_and_close(choose(backend.name)))
     assert left.all() == []
+
+
+async def start_and_close(backend):
+    await (await backend.start(BoxSpec(limits=Limits(memory_mb=64)))).close()
+
+
+def test_the_next_start_removes_what_is_past_its_lease_and_nothing_else(backend):
+    if backend.name == "bubblewrap" and not backend._groups:
+        pytest.skip("no control groups here")
+    late, early = (planted(backend, lease_s) for lease_s in (-5, 500))
+    try:
+        asyncio.run(start_and_close(choose(backend.name)))
+        assert (there(late), there(early)) == (False, True)
+    finally:
+        remove(early)
+        remove(late)
+
+
+def planted(backend, lease_s):
+    """What a controller leaves that is killed before its box runs."""
+    limits = Limits(memory_mb=64, lease_s=lease_s)
+    if backend.name == "bubblewrap":
+        return cgroup.create(backend._groups, limits)
+    options = {
+        **_options(BoxSpec(limits=limits)),
+        "name": f"lakeloop-planted-{secrets.token_hex(6)}",
+        "entrypoint": ["true"],
+    }
+    return backend._client.containers.create(images.STANDARD.name, **options)
+
+
+def there(one):
+    if isinstance(one, cgroup.Group):
+        return any(folder.exists() for folder in one.folders)
+    return one.id in [other.id for other in one.client.containers.list(all=True, ignore_removed=True)]
+
+
+def remove(one):
+    if isinstance(one, cgroup.Group):
+        asyncio.run(one.remove())
+    elif there(one):
+        one.remove(force=True)
 
 
 def whose(left, backend):

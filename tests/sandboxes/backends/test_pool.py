@@ -9,6 +9,7 @@ import pytest
 from sandboxes.backends.base import BoxSpec, Limits, SandboxError
 from sandboxes.backends.pool import Pool
 from sandboxes.backends.scripted import ScriptedBackend, ScriptedBox, succeed
+from sandboxes.deadline import Deadline
 
 
 class Box(ScriptedBox):
@@ -138,6 +139,31 @@ async def test_boxes_that_waited_too_long_are_closed_and_a_pool_nobody_asks_drai
         await box.close()
         await until(lambda: len(backend_.boxes) == 2 and not backend_.alive)
         assert [one.closed for one in backend_.boxes] == [True, True]
+
+
+async def test_a_box_that_waits_has_a_lease_for_the_longest_episode_that_asked(backend_):
+    async with Pool(backend_, size=1, warm_s=50) as pool:
+        with Deadline(2000, "an episode"):
+            await pool.start(BoxSpec())
+        await quiet(pool, backend_)
+        assert 2045 < backend_.boxes[-1].spec.limits.lease_s <= 2050
+        with Deadline(1000, "a short one"):
+            short = await pool.start(BoxSpec())
+        assert 995 < short.spec.limits.lease_s <= 1000
+        await quiet(pool, backend_)
+        assert pool.served_warm == 1
+        assert 2045 < backend_.boxes[-1].spec.limits.lease_s <= 2050
+
+
+async def test_a_box_whose_lease_would_end_too_early_is_passed_over(backend_):
+    async with Pool(backend_, size=1) as pool:
+        await pool.start(BoxSpec())
+        await quiet(pool, backend_)
+        waits = backend_.boxes[-1]
+        with Deadline(3000, "an episode"):
+            box = await pool.start(BoxSpec())
+        assert box is not waits
+        await until(lambda: waits.closed)
 
 
 async def test_a_box_that_cannot_be_kept_warm_is_no_ones_failure_until_he_asks(backend_):

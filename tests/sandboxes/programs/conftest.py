@@ -36,7 +36,7 @@ class Bench:
         self.graded = 0
         self.tree = {}
 
-    async def open(self, problem, backend):
+    async def open(self, problem, backend, prompts):
         self.backend_name = backend.name
         self.tree = Tree({"calc.py": BROKEN, "run.sh": b"#!/bin/sh\n"}, executable=frozenset(["run.sh"]))
         return self

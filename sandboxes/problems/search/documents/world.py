@@ -14,10 +14,6 @@ from sandboxes.problems.search.documents.text import LINE_CHARS, best_line, hold
 
 K = 5
 FOUND = 5  # lines that `find` shows
-SYSTEM = (
-    "Answer the question with the tools: search for documents, open them page by page, find words in the opened one. "
-    "Then call answer with the answer alone."
-)
 PRODUCER = "lakeloop search 2"
 
 
@@ -63,7 +59,7 @@ TOOLS = (
 class World:
     """The episode's state, without input or output: question writing checks its problems on this same code."""
 
-    system = SYSTEM
+    prompt = "search-documents"  # the name of its templates
     tools = TOOLS
 
     def __init__(self, spec: Spec, corpus: Corpus) -> None:

@@ -7,8 +7,9 @@ from sandboxes.problems.search.answers import leading, without_measure
 from sandboxes.problems.search.build import build
 from sandboxes.problems.search.corpus import Corpus
 from sandboxes.problems.search.drafts import BRIDGES, mentions, neighbours
-from sandboxes.problems.search.env import SYSTEM, K
+from sandboxes.problems.search.env import K
 from sandboxes.problems.search.questions import generate, split_of
+from sandboxes.prompts import SHIPPED
 
 
 def spec(problem):
@@ -42,7 +43,7 @@ def test_about_a_third_of_the_countries_are_held_out(shipped):
 
 
 def test_everything_a_tiny_model_reads_is_short(problems):
-    assert len(SYSTEM) <= 60
+    assert len(SHIPPED.texts["search.system.txt"]) <= 60
     assert max(len(p.prompt) for p in problems) <= 100
     assert max(len(form) for p in problems for form in spec(p)["accepted"]) <= 40
 

@@ -8,7 +8,7 @@ from lakehouse.records import Problem
 from sandboxes.backends.base import SandboxError
 from sandboxes.backends.scripted import ScriptedBackend
 from sandboxes.problems.swe import drafts, shipped, validate
-from sandboxes.problems.swe.build import Builder, Order
+from sandboxes.problems.swe.build import TOLD_ALIKE, Builder, Order
 from sandboxes.problems.swe.kind import KIND
 from sandboxes.problems.swe.spec import Bug, read_spec
 
@@ -64,6 +64,24 @@ async def test_a_build_keeps_what_holds_up_goes_on_where_it_was_and_adds_to_what
 
     shipped.write(out, builder.problems)
     assert sorted(shipped.read(out), key=lambda p: p.problem_id) == sorted(builder.problems, key=lambda p: p.problem_id)
+
+
+@pytest.mark.bubblewrap
+async def test_a_candidate_whose_statement_is_that_of_another_problem_is_refused_and_counted(
+    pebble, boxes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(validate, "LEAST_KEPT", 0.3)
+    first, made = await build(tmp_path / "first", boxes, pebble, seed=29, singles=1, combined=0)
+    (problem,) = made
+    # Another problem, of another release, is told as the candidate would be.
+    other = problem.model_copy(update={"problem_id": "swe/pebble/other", "source": "pebble==0.9"})
+    for journal in ("first", "second"):  # a verdict of the journal, and one that is found now
+        again = Builder(tmp_path / journal, boxes, [other])
+        again._gold = dict(first._gold)
+        kept = [one async for one in again.singles(pebble, 1, 29)]
+        assert problem.problem_id not in {one.problem_id for one in again.problems} and again.report.tried > 1
+        assert again.report.rejected[TOLD_ALIKE] == 1
+        assert len({one.prompt for one in again.problems}) == len(again.problems) >= 2 and len(kept) == 1
 
 
 def bug(kind, line, path="a.py", function="f"):

@@ -37,6 +37,11 @@ def test_no_statement_names_a_test(problems):
         assert not functions & set(re.findall(r"\w+", problem.prompt)), problem.problem_id
 
 
+def test_no_two_problems_have_the_same_statement(problems):
+    told = Counter(problem.prompt for problem in problems)
+    assert [prompt for prompt, number in told.items() if number > 1] == []
+
+
 def test_no_package_is_in_both_splits(problems):
     package = {split: {p.source.split("==")[0] for p in problems if p.split == split} for split in ("train", "eval")}
     assert not package["train"] & package["eval"]
