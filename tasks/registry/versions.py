@@ -94,7 +94,8 @@ class Registry:
         """Register the weights in `weights_path` and return the version number.
 
         `run_id` is the MLflow run that trained them; None makes a run for weights not trained here.
-        The same weights from the same run are one version, so a repeated call registers nothing new.
+        The same weights from the same run are one version, so a repeated call registers nothing new: not after an update of
+        this code either, when a loop goes on that was killed before its newest version was served.
         """
         folder = weights_path.resolve()
         self._ensure_model(name)
@@ -103,7 +104,8 @@ class Registry:
             if not digest:
                 raise RegistryError(f"no *.safetensors in {folder}: nothing to register")
             for known in self.versions(name):
-                same = known.weight_digest == digest and known.lineage == lineage and known.removed is None
+                ours = lineage.model_copy(update={"commit": known.lineage.commit})
+                same = known.weight_digest == digest and known.lineage == ours and known.removed is None
                 if same and run_id in (None, known.run_id):
                     return known.version
             run = run_id or self._own_run(name, lineage.stage)

@@ -115,8 +115,11 @@ def test_versions_count_up_and_the_same_weights_are_one_version(registry, weight
     base = Lineage(stage="base")
     first = registry.register("counted", weights(tmp_path / "a", 1.0), lineage=base)
     again = registry.register("counted", weights(tmp_path / "a", 1.0), lineage=base)
+    updated = registry.register(
+        "counted", weights(tmp_path / "a", 1.0), lineage=base.model_copy(update={"commit": "later"})
+    )
     second = registry.register("counted", weights(tmp_path / "b", 2.0), lineage=Lineage(stage="sft", parent=first))
-    assert (first, again, second) == (1, 1, 2)
+    assert (first, again, updated, second) == (1, 1, 1, 2)
     assert [one.version for one in registry.versions("counted")] == [1, 2]
 
 
