@@ -17,8 +17,11 @@ which does by itself what comes next. Triggers match "none", so that nothing is 
 
 from typing import Any
 
+from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.runtime import flow_run
+
+from tasks.showing import AWAY
 
 
 def tell(event: str, resource: str, payload: dict[str, Any], **labels: str) -> None:
@@ -27,8 +30,19 @@ def tell(event: str, resource: str, payload: dict[str, Any], **labels: str) -> N
         return
     about = {
         "prefect.resource.id": f"lakeloop.{resource}",
-        "lakeloop.within": "flow" if flow_run.parent_flow_run_id else "none",
+        "lakeloop.within": _within(),
         **{f"lakeloop.{name}": value for name, value in labels.items()},
     }
     related = [{"prefect.resource.id": f"prefect.flow-run.{flow_run.id}", "prefect.resource.role": "flow-run"}]
     emit_event(f"lakeloop.{event}", about, related=related, payload=payload)
+
+
+def _within() -> str:
+    """Whether this flow run is a part of another. Asked of the run itself where we are in it: the server may be away."""
+    context = FlowRunContext.get()
+    if context is not None and context.flow_run is not None:
+        return "flow" if context.flow_run.parent_task_run_id else "none"
+    try:
+        return "flow" if flow_run.parent_flow_run_id else "none"
+    except AWAY:
+        return "flow"  # so that nothing is done twice
