@@ -10,6 +10,7 @@ from lakehouse.label import current, label
 from lakehouse.query import query
 from lakehouse.selection.select import Selection, select
 from lakehouse.write import Writer
+from tasks.serving.models import TINY
 
 SEARCH = current("search")
 SYSTEM, USER = {"role": "system", "content": "s"}, {"role": "user", "content": "u"}
@@ -198,3 +199,74 @@ def test_every_kinds_ground_truth_is_what_its_grader_compares_with(lake, make):
     )
     truths = query("select ground_truth from ground_truths order by problem_id", lake)["ground_truth"].to_list()
     assert truths == ["7/2", '["x"]', '{"fail_to_pass": ["t"]}']
+
+
+# ---- TRL's own trainers take a step on each of its files
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(TINY)
+
+
+@pytest.fixture
+def model(tokenizer):
+    """An untrained one with tiny's vocabulary."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **shape))
+
+
+TERMS = {
+    "max_steps": 1,
+    "per_device_train_batch_size": 2,
+    "report_to": [],
+    "use_cpu": True,
+    "save_strategy": "no",
+    "bf16": False,
+}
+
+
+def loaded(path):
+    from datasets import load_dataset
+
+    kind = "parquet" if path.suffix == ".parquet" else "json"
+    return load_dataset(kind, data_files=str(path), split="train", cache_dir=str(path.parent / "cache"))
+
+
+@pytest.mark.parametrize("shape", ["episodes", "tokens"])
+def test_sft_takes_a_step(filled, tmp_path, tokenizer, model, shape):
+    from trl import SFTConfig, SFTTrainer
+
+    made = select(filled, Selection(objective="grpo", rubrics=[SEARCH], filter="grpo", policy_version=1))
+    path = tmp_path / ("a.jsonl" if shape == "episodes" else "a.parquet")
+    done, _ = written(filled, "trl", shape, path, training_set_id=made.training_set_id)
+    terms = SFTConfig(output_dir=str(tmp_path / "out"), **TERMS)
+    trainer = SFTTrainer(model=model, args=terms, train_dataset=loaded(path), processing_class=tokenizer)
+    assert trainer.train().global_step == 1
+    assert len(trainer.train_dataset) == done.rows == 2
+    if shape == "tokens":
+        batch = next(iter(trainer.get_train_dataloader()))
+        assert batch["labels"].tolist() == [[-100, -100, 3, -100, 5]] * 2
+
+
+def test_grpo_takes_a_step_and_its_reward_function_sees_the_ground_truth(filled, tmp_path, tokenizer, model):
+    from trl import GRPOConfig, GRPOTrainer
+
+    path = tmp_path / "prompts.jsonl"
+    written(filled, "trl", "prompts", path)
+    seen = []
+
+    def reward(completions, ground_truth, **more):
+        seen.extend(ground_truth)
+        return [float(len(one)) for one in completions]
+
+    terms = GRPOConfig(output_dir=str(tmp_path / "out"), num_generations=2, max_completion_length=4, **TERMS)
+    trainer = GRPOTrainer(
+        model=model, args=terms, train_dataset=loaded(path), processing_class=tokenizer, reward_funcs=reward
+    )
+    assert trainer.train().global_step == 1
+    assert [json.loads(one) for one in seen] == [["x", "y"]] * 2
