@@ -3,11 +3,12 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lakehouse.records import Action, Call, Dispatch, Episode, Evidence, Problem, Status, dumps, now
 from sandboxes.agents import Agent, DefinitionError, Endpoint, Sampling, find
@@ -31,7 +32,6 @@ CLOSING_S = 30.0  # each of: end the session, close the environment
 AFTER_S = FETCHING_S + GRADING_S + 2 * CLOSING_S  # a box that the agent had may be needed until it has been graded
 MARGIN_S = 1.0  # between a phase's deadline and the end of its time
 PRODUCER = "lakeloop prompts 1"
-MOMENT_S = 0.01  # what a phase has where its group's time is over
 
 # The one place where an exception gets its status; the first line that fits counts.
 TAXONOMY: tuple[tuple[type[BaseException], Status], ...] = (
@@ -149,7 +149,7 @@ class Attempt:
     calls: list[Call] = field(default_factory=list)
     facts: Sequence[Fact] = ()
 
-    async def guard(self, phase: Awaitable[None], limit_s: float, what: str, after_s: float = 0.0) -> None:
+    async def guard(self, phase: Coroutine[Any, Any, None], limit_s: float, what: str, after_s: float = 0.0) -> None:
         """Run a phase within its time. The first exception of an attempt is its end; later ones are its echo.
 
         Its deadline comes a moment before its time is over, so that whoever waits can give up by itself and say why. Boxes that
@@ -158,6 +158,9 @@ class Attempt:
         margin = min(MARGIN_S, limit_s / 10)
         deadline = Deadline(limit_s - margin, what, after_s=margin + after_s)
         try:
+            if limit_s <= 0:  # not begun: within a moment a call may be made that nobody waits for
+                phase.close()
+                raise deadline.exceeded(self.phase[0])
             async with asyncio.timeout(limit_s):
                 with deadline:
                     await phase
@@ -174,7 +177,7 @@ class Attempt:
     def within(self, limit_s: float, what: str) -> tuple[float, str]:
         """A phase's time and whose it is: its own, or what the group has left."""
         left = limit_s if self.until is None else self.until - time.monotonic()
-        return (limit_s, what) if left >= limit_s else (max(left, MOMENT_S), "the group")
+        return (limit_s, what) if left >= limit_s else (max(left, 0.0), "the group")
 
     async def begin(self) -> None:
         """The session. Waiting for it is no time of the agent's."""
