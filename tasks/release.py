@@ -80,7 +80,7 @@ def register(
         weights_path=str(held.weights_path),
         weights_digest=held.weight_digest,
         stage=stage,
-        commit=lineage.commit or "",
+        commit=held.lineage.commit or "",
         created_at=now(),
         licences=allowed.licences,
         allowed_uses=allowed.allowed_uses,

@@ -81,7 +81,7 @@ class Start:
             if ours is not None:
                 processes.stop([service.name], self.home)  # left by an `up` that was killed
             return
-        if ours is None:
+        if ours is None and service.url:  # the worker's children are runs at work: they outlive it
             processes.clear(service.name, self.home)  # else it holds the port, and nobody watches over it
         since = ours.create_time() if ours is not None else 0.0
         look = service.probe(since) if ours is not None or service.url else probes.NOTHING
@@ -116,7 +116,8 @@ class Start:
             self._finish(service, pending.event, None)
             return
         if exit_status is not None and pending.event == "running":  # it was ending when we found it
-            processes.clear(service.name, self.home)
+            if service.url:
+                processes.clear(service.name, self.home)
             self._begin(service)
             return
         if exit_status is not None:

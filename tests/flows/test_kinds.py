@@ -125,6 +125,7 @@ def test_the_tree_is_kept_after_every_step_and_an_episode_begins_from_one_and_is
     assert [resolved(one) for one in (branched, anew)] == [True, False]  # the expert's repair was in the tree
 
 
+@pytest.mark.optional
 def test_a_program_in_a_box_is_recorded_by_the_stacks_gateway_and_graded(ran, boxes, sources):
     mini = COMMANDS["mini-swe-agent"]
     if not (FOLDER / f"root-{Recipe(tuple(mini.debian), tuple(mini.python)).digest}").is_dir():

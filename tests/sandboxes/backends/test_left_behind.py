@@ -27,7 +27,7 @@ from sandboxes.backends.pool import Pool
 async def main(name, lease_s, how):
     limits = Limits(memory_mb=64, lease_s=lease_s)
     backend = choose(name)
-    pool = Pool(backend, size=1, warm_s=1, labels={EPISODE: "left-behind"}) if how == "pool" else None
+    pool = Pool(backend, size=1, warm_s=10, labels={EPISODE: "left-behind"}) if how == "pool" else None
     async with pool or contextlib.nullcontext():
         box = await (pool or backend).start(BoxSpec(limits=limits, labels={EPISODE: "left-behind"}))
         while pool and not any(pool._waiting.values()):

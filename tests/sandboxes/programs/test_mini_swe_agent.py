@@ -21,6 +21,9 @@ COMMANDS_GIVEN = [
 ]
 
 
+pytestmark = pytest.mark.optional  # its image is built by hand
+
+
 @pytest.fixture
 def image():
     """The agent's root file system, where it was made."""

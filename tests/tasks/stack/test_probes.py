@@ -98,6 +98,7 @@ def test_the_right_program_that_is_busy_or_ending_is_not_taken_for_another(name,
     with serving(answers | {later: done}) as url:
         assert LOOKS[name](url).seen is Seen.SILENT
         done.set()
+    monkeypatch.undo()
     with serving({"/v1/models": MODELS, "/weight_info": 500, "/health": 503}) as url:
         assert LOOKS["engine"](url).seen is Seen.NOTHING
 

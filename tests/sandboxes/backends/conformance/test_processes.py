@@ -68,7 +68,8 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_fork_bomb_leaves_the_box_answering(shared, bomb):
     result = await shared.exec(BOMBS[bomb], timeout_s=1)
-    assert result.stopped_by == "deadline" or bomb == "hopping"  # whose first process ends at once
+    # The first process of "hopping" ends at once; a shell does that finds no room for the second half of its pipe.
+    assert result.stopped_by == "deadline" or bomb == "hopping" or b"Cannot fork" in result.stderr
 
 
 DEAF = """
