@@ -114,17 +114,16 @@ class Killing:
         self.down_s: dict[str, list[float]] = {name: [] for name in SERVICES}
         self.loops = 0
         self.seed = 0
+        self.stopped = False
 
     def run(self) -> dict[str, Any]:
         began = time.monotonic()
-        signal.signal(
-            signal.SIGINT, lambda *_: self.left.clear()
-        )  # no more kills: the loop goes to its end and is judged
+        signal.signal(signal.SIGINT, self._enough)
         up(self.settings)  # worker and watcher too
         self._warm_start()
         # In a home of before, loops go on from that one's last, which is finished if it was not.
         self.seed = max(0, len(rows("select distinct loop_id from dispatches where loop_id like 'kills-%'")) - 1)
-        while self.left.total():
+        while self._more():
             self._loop(f"kills-{self.seed}")
             self.loops += 1
             self.seed += 1
@@ -137,6 +136,13 @@ class Killing:
             "minutes": round((time.monotonic() - began) / 60, 1),
             **judged(),
         }
+
+    def _enough(self, *_: Any) -> None:
+        """Ctrl-C: no more kills. The loop goes to its end and is judged."""
+        self.stopped = True
+
+    def _more(self) -> bool:
+        return not self.stopped and self.left.total() > 0
 
     def _warm_start(self) -> None:
         """Groups whose samples end differently need a policy that can do something."""
@@ -158,7 +164,7 @@ class Killing:
                 while process.poll() is None:
                     if time.monotonic() > give_up:
                         raise RuntimeError(f"loop {name} did not end within {LOOP_DEADLINE_S:.0f} s")
-                    if not self.left.total():
+                    if not self._more():
                         process.wait(max(1.0, give_up - time.monotonic()))
                     elif waited(process, self.random.uniform(*CALM_S)):
                         victim = self._strike(process) or victim

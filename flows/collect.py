@@ -109,7 +109,7 @@ async def collect(
     )
     print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
-    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed, prompts)
+    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed, read(prompts))
     await rehearse(play)
     await load_problems(list(wanted))
     todo, known = dispatch(draw)

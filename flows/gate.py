@@ -10,6 +10,7 @@ from flows.evaluate import sit
 from lakehouse.evaluation.decide import Decision
 from lakehouse.evaluation.exam import Exam
 from lakehouse.evaluation.policy import Policy, read
+from sandboxes.prompts import read as read_prompts
 from tasks.describe import describe
 from tasks.gate import Grounds, decided, sat, served, sides, tell
 from tasks.offpolicy import estimated
@@ -34,6 +35,7 @@ async def gate(
     """
     asked = read(policy)
     asked = asked if exam is None else asked.model_copy(update={"exam": exam})
+    read_prompts(asked.exam.prompts)  # before an engine is swapped for it
     rival = sides(candidate, champion)
     await load_problems(list(asked.exam.problems))
     against = None if rival is None else await played(rival, asked.exam)

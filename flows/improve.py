@@ -22,6 +22,7 @@ from lakehouse.evaluation.policy import Policy, read
 from lakehouse.radar import LIMIT
 from lakehouse.selection.select import NothingTrainable
 from sandboxes.agents import Sampling
+from sandboxes.prompts import read as read_prompts
 from tasks.gate import NothingToDecide
 from tasks.improve import (
     LOOP_ID,
@@ -202,7 +203,7 @@ async def improve(
         backend,
         concurrency,
         deadline_s,
-        prompts=prompts,
+        prompts=read_prompts(prompts),
     )
     with alone():
         kinds = list({**wanted, **exam.problems} if judge else wanted)

@@ -16,7 +16,7 @@ from sandboxes.agents.base import AgentFailure, Job, ModelUnavailable, Step
 from sandboxes.backends.base import Backend, SandboxError
 from sandboxes.backends.labels import EPISODE, RUN, Labelled
 from sandboxes.backends.trees import TreeStore
-from sandboxes.deadline import Deadline
+from sandboxes.deadline import Deadline, DeadlineExceeded
 from sandboxes.gateway.client import GatewayClient, GatewayRefused, GatewayUnavailable, Session
 from sandboxes.problems.base import Branching, Environment, EnvironmentFailure, Fact
 from sandboxes.problems.kinds import kind_of
@@ -160,7 +160,7 @@ class Attempt:
         try:
             if limit_s <= 0:  # not begun: within a moment a call may be made that nobody waits for
                 phase.close()
-                raise deadline.exceeded(self.phase[0])
+                raise DeadlineExceeded(f"the seconds for {what} were over before it had begun")
             async with asyncio.timeout(limit_s):
                 with deadline:
                     await phase

@@ -16,7 +16,7 @@ from sandboxes.problems.base import Environment
 FOLDER = ".agent"  # the program's own files, beside the work tree's; never part of it
 OUTPUT_BYTES = 16_384  # kept of each stream
 CHECK_S = 30.0
-AFTER_S = 60.0  # a box outlives its program by at most this
+AFTER_S = 60.0  # outside of an episode, whose deadline decides else, a box outlives its program by at most this
 
 
 @runtime_checkable

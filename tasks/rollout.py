@@ -133,10 +133,10 @@ async def rehearse(play: Play) -> None:
     """
     agent = None if play.agent == "policy" else find(play.agent)
     if isinstance(agent, CommandAgent):
-        if play.prompts is not None:
+        if play.prompts.own:
             raise DefinitionError(
-                f"agent {agent.name} is a command, whose prompts are in its definition and program: {play.prompts} would "
-                "change nothing. Leave --prompts out"
+                f"agent {agent.name} is a command, whose prompts are in its definition and program: "
+                f"{', '.join(play.prompts.own)} would change nothing. Leave --prompts out"
             )
         await check(agent, await asyncio.to_thread(backends.choose, play.backend), Settings().door)
 

@@ -1,6 +1,6 @@
-"""What a run shows in Prefect's UI besides its state. A display: where the server is away for a moment, the work goes on without.
+"""What a run shows in Prefect's UI besides its state. A display: where the server is away or refuses it, the work goes on.
 
-For a retry would do the work again, and a run that fails for its display is one more thing to explain.
+For a retry would do the work again, and a run that fails for its display is one more thing to explain. The log has a warning.
 """
 
 import logging

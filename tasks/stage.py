@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from lakehouse.records import Dispatch, Problem, digest
 from sandboxes import backends
@@ -18,7 +17,7 @@ from sandboxes.backends.trees import TreeStore
 from sandboxes.episode import Result, Trees, run_episode
 from sandboxes.gateway.client import GatewayClient
 from sandboxes.problems.kinds import kind_of
-from sandboxes.prompts import Prompts, read
+from sandboxes.prompts import SHIPPED, Prompts
 from tasks.limits import places
 from tasks.progress import Progress
 from tasks.serving.engine import Engine
@@ -40,7 +39,7 @@ class Play:
     keep_trees: bool = False  # after every tool call
     warm_boxes: int = 0
     sampling_seed: int | None = None  # None: the engine's own noise
-    prompts: Path | None = None  # a folder of one's own; None: the shipped ones
+    prompts: Prompts = SHIPPED
 
     def sampled(self, intent: Dispatch) -> Sampling:
         """How an episode is sampled: with noise of its own, the same for the same sample of a problem in every run."""
@@ -88,7 +87,6 @@ class Stage:
     boxes: Backend
     agent: Agent | None
     trees: Trees | None
-    prompts: Prompts
     progress: Progress
     room: Room
     version: int  # that was served when it was looked at last
@@ -113,7 +111,7 @@ class Stage:
                 door=self.settings.door,
                 until=term.begin() if term else None,
                 grading=self.room.grading,
-                prompts=self.prompts,
+                prompts=self.play.prompts,
             )
         await self.progress.advance()
         return result
@@ -145,7 +143,6 @@ async def set_up(play: Play, run_id: str, progress: Progress, kinds: Collection[
                 boxes,
                 agent=None if play.agent == "policy" else find(play.agent),
                 trees=Trees(TreeStore()) if play.keep_trees else None,
-                prompts=read(play.prompts),
                 progress=progress,
                 room=room,
                 version=await asyncio.to_thread(engine.served_version),

@@ -104,6 +104,7 @@ def import_problems(
     One that fails is in the lake as such, and never drawn nor trained on. With --sample, a failure among the sample
     refuses them all, and what was not in it is in the lake as not gated: never drawn nor trained on either.
     """
+    from lakehouse.ingesting import problems
     from lakehouse.write import Writer
     from sandboxes.problems.imports import read, terms
 
@@ -121,10 +122,11 @@ def import_problems(
         gated = _gated(found if sample is None else _spread(found, sample), backend)
         if sample is not None and not _all_passed(gated):
             raise typer.Exit(1)
-        # Readers vouch for nothing: what was not played here stays as it was read, without either gate.
+        # Readers vouch for nothing: what was not played, now or before, lands without either gate.
         tried = {problem.problem_id: problem for problem in gated}
-        found = [tried.get(problem.problem_id, problem) for problem in found]
-        ungated = len(found) - len(tried)
+        before = problems(None, [one.problem_id for one in found if one.problem_id not in tried])
+        found = [tried.get(one.problem_id) or _as_before(one, before.get(one.problem_id)) for one in found]
+        ungated = sum(not (one.oracle_passed and one.null_failed) for one in found if one.problem_id not in tried)
     added = Writer().put_problems(found)
     console.print(f"{name}: {added.rows} new problems or editions")
     if ungated:
@@ -133,6 +135,14 @@ def import_problems(
             "without --sample",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
+
+
+def _as_before(problem: "Problem", newest: "Problem | None") -> "Problem":
+    """The problem with the gates that the lake knows of it, where nothing else of it has changed since."""
+    if newest is None:
+        return problem
+    same = problem.model_copy(update={"oracle_passed": newest.oracle_passed, "null_failed": newest.null_failed})
+    return same if same.content == newest.content else problem
 
 
 def _import_swe(

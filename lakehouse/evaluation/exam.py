@@ -4,9 +4,10 @@ Its run in the lake has an id derived from the version, the problems drawn and e
 that an exam which was sat is found again and an interrupted one goes on.
 """
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, DirectoryPath, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, DirectoryPath, Field
 
 from lakehouse.planning import choose
 from lakehouse.query import connect
@@ -30,7 +31,7 @@ class Exam(BaseModel):
     max_turns: int = Field(default=6, ge=1, description="Model calls per episode.")
     max_difficulty: float = Field(default=1.0, ge=0, le=1, description="Only problems up to this difficulty.")
     seed: int = Field(default=0, description="Draws the problems, and the sampler's noise of each episode.")
-    prompts: DirectoryPath | None = Field(
+    prompts: Annotated[DirectoryPath, AfterValidator(Path.resolve)] | None = Field(
         default=None, description="A folder with prompts of one's own in place of the shipped ones."
     )
 
@@ -43,7 +44,9 @@ class Exam(BaseModel):
         asked = sorted([one.problem_id, one.edition or ""] for one in problems)
         how = self.model_dump(include={"samples", "temperature", "max_tokens", "max_turns", "seed"})
         if self.prompts is not None:  # by content: a folder can be changed. Exams without one keep their digest
-            how["prompts"] = {path.name: path.read_text() for path in sorted(self.prompts.glob("*.txt"))}
+            how["prompts"] = {
+                path.name: path.read_text(encoding="utf-8") for path in sorted(self.prompts.glob("*.txt"))
+            }
         return digest(dumps({"problems": asked, **how}))[:16]
 
 

@@ -19,8 +19,9 @@ from sandboxes.backends.base import Box, BoxSpec, Limits, SandboxError
 
 WARM_S = 120.0
 CLOSING_S = 30.0
+START_S = 5.0  # more lease for the start; what that leaves is for requests that are longer than any before by moments
 Key = tuple[str | None, Limits]
-Waiting = tuple[float, float, "Assignable"]  # when it was started, the lease that it can give, the box
+Waiting = tuple[float, float, "Assignable"]  # since when it waits, the lease that it can give, the box
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +45,11 @@ class Starting(Protocol):
 class Pool:
     """A `Backend` over another one: `async with Pool(backend, size=4) as pool: box = await pool.start(spec)`.
 
-    Boxes are alike where image and limits are. One that has waited `warm_s` seconds is closed, so a pool that nobody asks
-    drains. It is started with the longest lease that was asked for so far and that much more, because what is written on a box
-    for the reaper cannot be changed later; whoever gets it has the lease that he asked for. Boxes that see a gateway are never
-    kept. `labels` are what a box is labelled with before it is known whose it will be. Leaving the block closes what waits.
+    Boxes are alike where image and limits are. One that has waited `warm_s` seconds is closed, so a pool that nobody
+    asks drains. It is started with the longest lease that was asked for so far, `warm_s` and a start more, because what
+    is written on a box for the reaper cannot be changed later; whoever gets it has the lease that he asked for. Boxes
+    that see a gateway are never kept. `labels` are what a box is labelled with before it is known whose it will be.
+    Leaving the block closes what waits.
     """
 
     def __init__(
@@ -127,8 +129,8 @@ class Pool:
         waiting = self._waiting.setdefault(key, deque())
         self._waiting.move_to_end(key)
         while waiting:
-            born, can_give_s, box = waiting.popleft()
-            if time.monotonic() - born < self._warm_s and can_give_s >= lease_s:
+            since, can_give_s, box = waiting.popleft()
+            if time.monotonic() - since < self._warm_s and can_give_s >= lease_s:
                 return box
             self._close(box)
         return None
@@ -147,8 +149,7 @@ class Pool:
 
     async def _start_one(self, key: Key) -> None:
         image, limits = key
-        can_give_s = self._leases[key]
-        longer = replace(limits, lease_s=can_give_s + self._warm_s)
+        longer = replace(limits, lease_s=self._leases[key] + self._warm_s + START_S)
         try:
             async with self._one_by_one:
                 await self._calm.wait()
@@ -159,7 +160,8 @@ class Pool:
             return
         finally:
             self._filling -= 1
-        self._waiting.setdefault(key, deque()).append((started, can_give_s, box))
+        ready = time.monotonic()
+        self._waiting.setdefault(key, deque()).append((ready, longer.lease_s - self._warm_s - (ready - started), box))
 
     async def _tend(self) -> None:
         """Close boxes that have waited too long."""

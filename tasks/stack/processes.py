@@ -132,9 +132,12 @@ def _mark(name: str, home: Home) -> str:
 
 
 def _session(name: str, home: Home) -> int | None:
-    """The session the noted process leads or led. A session id stays taken while any member lives."""
+    """The session the noted process leads or led. A session id stays taken while any member lives.
+
+    Not beyond a restart of the machine, after which the number may be anybody's.
+    """
     noted = _read(name, home)
-    if noted is None:
+    if noted is None or noted.started < psutil.boot_time():
         return None
     try:
         return noted.pid if noted.is_(psutil.Process(noted.pid)) else None

@@ -91,7 +91,7 @@ class Start:
             self.pending[service.name] = _Pending(ours, since, self._after(service.deadline_s), "running")
         elif look.seen is Seen.READY and service.url:
             self._finish(service, "adopted", None)
-        elif look.seen in (Seen.FOREIGN, Seen.SILENT):
+        elif look.seen is Seen.FOREIGN or (look.seen is Seen.SILENT and service.start is not None):
             raise StackError(
                 f"{service.url} is taken: expected {service.expected}, found {look.what}. "
                 f"Stop that program or set {service.setting}."

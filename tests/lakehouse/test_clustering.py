@@ -87,39 +87,24 @@ def test_what_lands_during_a_merge_stays(lake, make, monkeypatch):
     assert query("select count(*) as n from bronze.calls", lake)["n"][0] == 4
 
 
-def test_a_merge_of_files_that_were_rewritten_meanwhile_leaves_nothing(lake, make, monkeypatch):
+@pytest.mark.parametrize("moment", ["chosen", "_commit"])  # before they are read; when they were
+def test_a_merge_of_files_that_were_erased_meanwhile_is_no_damage_and_leaves_nothing(lake, make, monkeypatch, moment):
     for sample in range(3):
         make.batch(sample=sample).land(lake)
     gone = make.batch(sample=1).episodes[0].episode_id
-    real = clustering._commit
+    real = getattr(clustering, moment)
 
     def erased(*arguments):
-        store.opened(lake, "calls").delete(f"episode_id = '{gone}'")
-        real(*arguments)
+        purge(lake, "calls", rows_with("calls", "episode_id", [gone]))
+        return real(*arguments)
 
-    monkeypatch.setattr(clustering, "_commit", erased)
+    monkeypatch.setattr(clustering, moment, erased)
     with pytest.raises(Overtaken, match="rewritten meanwhile"):
         cluster(lake, "calls")
     assert query("select count(*) as n from bronze.calls", lake)["n"][0] == 2
     there = {one["path"] for one in files(lake)}
     on_disk = {path.name for path in (store.Path(lake) / "calls").glob("*.parquet")}
     assert sum(name.startswith("part-0") for name in on_disk - there) == len(on_disk - there)  # no file of the merge
-
-
-def test_a_merge_of_files_that_were_erased_meanwhile_is_no_damage(lake, make, monkeypatch):
-    for sample in range(3):
-        make.batch(sample=sample).land(lake)
-    gone = make.batch(sample=1).episodes[0].episode_id
-    real = clustering.chosen
-
-    def erased(*arguments):
-        purge(lake, "calls", rows_with("calls", "episode_id", [gone]))
-        return real(*arguments)
-
-    monkeypatch.setattr(clustering, "chosen", erased)
-    with pytest.raises(Overtaken, match="rewritten meanwhile"):
-        cluster(lake, "calls")
-    assert query("select count(*) as n from bronze.calls", lake)["n"][0] == 2
 
 
 def test_a_landing_that_reads_what_is_being_erased_looks_again(lake, make, monkeypatch):

@@ -6,6 +6,7 @@ from lakehouse.records import Dispatch, episode_id, group_id, now
 from lakehouse.write import Writer
 from sandboxes.agents import DefinitionError, Sampling
 from sandboxes.problems.library import load
+from sandboxes.prompts import read
 from tasks.rollout import Draw, cast, dispatch, rehearse, shards
 from tasks.stage import Play
 
@@ -53,8 +54,9 @@ def test_what_the_expert_does_is_a_demonstration(agent, mode):
 
 
 async def test_prompts_for_a_command_that_would_never_see_them_are_refused(tmp_path):
-    play = Play(Sampling(), "auto", 1, 1.0, "mini-swe-agent", prompts=tmp_path)
-    with pytest.raises(DefinitionError, match=r"agent mini-swe-agent is a command, .*: .* would change nothing"):
+    (tmp_path / "swe.system.txt").write_text("Repair it.")
+    play = Play(Sampling(), "auto", 1, 1.0, "mini-swe-agent", prompts=read(tmp_path))
+    with pytest.raises(DefinitionError, match=r"agent mini-swe-agent is a command, .*: swe.system.txt would change"):
         await rehearse.fn(play)
 
 

@@ -17,7 +17,9 @@ OUTPUT = 4000  # characters of an observation
 COMMAND_S = 120.0
 SETUP_S = 120.0
 PARAMETERS = {"bash": ("command",), "submit": ()}
-LIMITS = Limits(memory_mb=1024, pids=128, workdir_mb=256, lease_s=3600.0)
+LIMITS = Limits(
+    memory_mb=1024, pids=128, workdir_mb=256, lease_s=3600.0
+)  # the lease of the gates, which are in no episode
 _COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 

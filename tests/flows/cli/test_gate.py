@@ -2,6 +2,10 @@
 
 import pytest
 
+from flows.gate import gate
+from lakehouse.evaluation.exam import Exam
+from sandboxes.prompts import PromptError
+
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
@@ -43,3 +47,12 @@ def test_a_policy_of_ones_own_with_an_unknown_metric_is_named_before_the_stack_i
     ended = lakeloop("gate", "2", "--policy", str(policy))
     assert ended.status == 1
     assert "rule 1: no metric 'luck'; there are success, reward," in ended.said
+
+
+async def test_prompts_that_cannot_be_used_are_refused_before_an_engine_is_swapped_for_them(tmp_path, monkeypatch):
+    (tmp_path / "search.user.txt").write_text("Answer $this.")
+    monkeypatch.chdir(tmp_path.parent)
+    exam = Exam(prompts=tmp_path.name)
+    assert exam.prompts == tmp_path  # as a run elsewhere finds it
+    with pytest.raises(PromptError, match=r"search.user.txt has the placeholder \$this"):
+        await gate.fn(2, exam=exam)

@@ -110,6 +110,15 @@ def test_what_is_not_in_the_sample_is_in_the_lake_as_not_gated_and_never_drawn(l
     assert available(None, "python", split="train") == 4
 
 
+def test_what_was_gated_before_stays_so_when_a_sample_of_it_is_imported_again(lakeloop, gated):
+    given, seen, _ = gated
+    assert lakeloop(*given).status == 0
+    ended = lakeloop(*given, "--sample", "1")
+    assert len(seen) == 4 + 1
+    assert "0 new problems or editions" in ended.out and "not gated" not in ended.said
+    assert available(None, "python", split="train") == 4
+
+
 def test_a_failure_in_the_sample_refuses_them_all(lakeloop, gated):
     given, _, said = gated
     said["oracle"] = lambda problem: False

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.home import Home
 from tasks.serving.launch import Launch
 from tasks.stack import processes
-from tasks.stack.probes import NOTHING, READY, foreign
+from tasks.stack.probes import NOTHING, READY, Look, Seen, foreign
 from tasks.stack.services import Service
 from tasks.stack.starting import StackError, Start
 
@@ -103,6 +103,22 @@ def test_a_server_of_two_processes_one_of_which_was_killed_is_started_anew(home,
     assert httpx.get(service.url).status_code == 200
 
 
+def test_what_a_killed_worker_had_begun_goes_on(home, tmp_path):
+    """The worker has no port that its children could hold: they are runs at work."""
+    told, began = tmp_path / "child", "import pathlib, subprocess, sys, time\n"
+    began += "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    began += f"pathlib.Path({str(told)!r}).write_text(str(child.pid))\ntime.sleep(60)"
+    service = script("worker", began, probe=lambda _: READY if told.exists() and told.read_text() else NOTHING)
+    (before,) = start(home, service)
+    run = psutil.Process(int(told.read_text()))
+    leader = psutil.Process(before.pid)
+    leader.kill()
+    leader.wait(10)
+    (after,) = start(home, service)
+    assert after.pid != before.pid
+    assert run.is_running()
+
+
 def test_a_taken_port_is_an_error_that_names_it_what_is_there_and_the_setting_before_anything_starts(home):
     taken = Service("two", "a web server", None, lambda _: foreign("a wiki"), "http://127.0.0.1:4200", "TWO_PORT")
     with pytest.raises(StackError, match=r"127\.0\.0\.1:4200 is taken: expected a web server, found a wiki.*TWO_PORT"):
@@ -128,6 +144,15 @@ def test_a_service_elsewhere_that_does_not_answer_names_its_setting(home, monkey
     gone = Service("engine", "an engine", None, lambda _: NOTHING, "http://gpu:8000", "LAKELOOP_ENGINE_URL")
     with pytest.raises(StackError, match=r"engine was not up in time.*http://gpu:8000.*unset LAKELOOP_ENGINE_URL"):
         start(home, gone)
+
+
+def test_a_service_elsewhere_that_is_busy_is_waited_for(home):
+    looks = iter([Look(Seen.SILENT, "busy")] * 2)
+    engine = Service(
+        "engine", "an engine", None, lambda _: next(looks, READY), "http://gpu:8000", "LAKELOOP_ENGINE_URL"
+    )
+    (state,) = start(home, engine)
+    assert (state.condition, state.pid) == ("adopted", None)
 
 
 def test_ctrl_c_leaves_nothing_behind(home):

@@ -58,7 +58,7 @@ while True:
         pass
 """
 BOMBS = {
-    "shell": ["sh", "-c", "f() { f | f & }; f; sleep 60"],
+    "shell": ["sh", "-c", "f() { f | f & }; f; exec sleep 60"],
     "fork": ["python3", "-c", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"],
     "hopping": ["python3", "-c", HOPPING],
     "threads": ["python3", "-c", THREADS],
@@ -68,8 +68,7 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_fork_bomb_leaves_the_box_answering(shared, bomb):
     result = await shared.exec(BOMBS[bomb], timeout_s=1)
-    # The first process of "hopping" ends at once; a shell does that finds no room for the second half of its pipe.
-    assert result.stopped_by == "deadline" or bomb == "hopping" or b"Cannot fork" in result.stderr
+    assert result.stopped_by == "deadline" or bomb == "hopping"  # whose first process ends at once
 
 
 DEAF = """

@@ -172,7 +172,7 @@ async def test_a_file_that_breaks_off_says_why(problem, boxes):
 
 @pytest.mark.bubblewrap
 async def test_of_a_run_that_was_stopped_it_is_kept_how_far_it_came(problem, boxes, monkeypatch):
-    monkeypatch.setattr("sandboxes.problems.swe.grade.LEAST_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("sandboxes.problems.swe.grade.LEAST_TIMEOUT_S", 6.0)
     monkeypatch.setattr("sandboxes.problems.swe.grade.secrets.randbits", lambda bits: SEED)
 
     def change(tree):
