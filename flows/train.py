@@ -59,7 +59,7 @@ async def train(
     correction: dict[str, int | float | str] | None = None,
     kl: dict[str, float | str] | None = None,
     reference: int | None = None,
-    teacher: str | None = None,
+    teacher: int | str | None = None,
     entropy_bonus: Annotated[float, Field(ge=0)] = 0.0,
     parent: int | None = None,
     max_staleness: Annotated[int, Field(ge=0)] | None = None,
@@ -96,7 +96,7 @@ async def train(
             for none. Default: truncated weights wherever the proximal policy is not the one that sampled.
         kl: Penalty on the distance to a reference, such as {"coefficient": 0.01, "estimator": "k3"}.
         reference: Version that kl and dpo measure from. Default: for dpo the parent, for kl it must be named.
-        teacher: For distill: the folder or name of the model to learn from, with the same tokenizer.
+        teacher: For distill: a version of the served model to learn from, or the folder or name of a model with its tokenizer.
         entropy_bonus: Reward per nat of entropy at a trained token.
         parent: Version to start from. Default: the promoted one.
         max_staleness: How many versions an episode may be behind the parent. Default: 1.
@@ -138,7 +138,7 @@ async def train(
         "proximal": proximal,
         "kl": kl,
         "reference": None if reference is None else version_folder(reference),
-        "teacher": teacher and models.resolve(teacher, settings.home),
+        "teacher": None if teacher is None else _teacher(teacher, settings),
     }
     config = TrainConfig.model_validate(
         recipe(objective, objective_options or {}, correction)
@@ -190,6 +190,13 @@ async def train(
         metrics=fitted.metrics,
         diagnosis=[str(one) for one in fitted.diagnosis],
     )
+
+
+def _teacher(teacher: int | str, settings: Settings) -> Path:
+    """Of a version, which a shell gives as text, or of any other model."""
+    if isinstance(teacher, int) or teacher.isdigit():
+        return version_folder(int(teacher))
+    return models.resolve(teacher, settings.home)
 
 
 def _one_way(

@@ -293,6 +293,9 @@ class ModelVersion(Record):
     created_at: datetime
     licences: list[str] | None = None  # of all data that trained it or a version it comes from
     allowed_uses: list[str] | None = None  # what all of that data allows
+    learnt_from: list[str] | None = (
+        None  # "tiny@3": further versions that its training read, as a teacher or a reference
+    )
 
 
 class Deployment(Record):

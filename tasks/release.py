@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from lakehouse.export import training_set
 from lakehouse.governance.erase import refuse_tainted
 from lakehouse.home import home
-from lakehouse.lineage.terms import terms
+from lakehouse.lineage.terms import learnt_from, terms
 from lakehouse.radar import LIMIT, rates
 from lakehouse.records import Deployment, ModelVersion, now
 from lakehouse.write import Writer
@@ -34,6 +34,7 @@ from tasks.serving.turns import turn
 from tasks.showing import show
 from tasks.stack.limits import DEPLOYING
 from tasks.stack.settings import ROOT, Settings
+from tasks.training.folder import other_weights
 
 
 def deploying() -> AbstractContextManager[None]:
@@ -55,8 +56,16 @@ def register(
 ) -> int:
     """Register weights in MLflow and in the lake, with everything they were made from; the version number."""
     settings = Settings()
-    allowed = terms(None, settings.model_name, parent=parent, training_set_id=training_set_id)
-    lineage = Lineage(stage=stage, parent=parent, licences=allowed.licences, allowed_uses=allowed.allowed_uses)
+    # By what the trainer wrote beside the weights: whoever releases them by hand cannot leave a teacher out.
+    others = learnt_from(None, other_weights(folder))
+    allowed = terms(None, settings.model_name, parent=parent, training_set_id=training_set_id, others=others)
+    lineage = Lineage(
+        stage=stage,
+        parent=parent,
+        learnt_from=others or None,
+        licences=allowed.licences,
+        allowed_uses=allowed.allowed_uses,
+    )
     if training_set_id:
         known = training_set(None, training_set_id)
         lineage = lineage.model_copy(
@@ -84,6 +93,7 @@ def register(
         created_at=now(),
         licences=allowed.licences,
         allowed_uses=allowed.allowed_uses,
+        learnt_from=others or None,
     )
     Writer().append("model_versions", [record], transaction=f"model-version/{name}/{version}")
     show(

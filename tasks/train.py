@@ -58,8 +58,9 @@ def starting_point(parent: int | None) -> tuple[int, Path]:
 
 
 def version_folder(version: int) -> Path:
-    """The weights of a registered version of the served model, checked by digest."""
+    """The weights of a registered version of the served model, checked by digest. Tainted where they may not be learnt from."""
     settings = Settings()
+    refuse_tainted(None, settings.model_name, version)
     return Registry(settings.mlflow_url).intact(settings.model_name, version)
 
 

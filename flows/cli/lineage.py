@@ -38,7 +38,8 @@ def why(
 ) -> None:
     """Everything that made a model version: rows, problems, rubrics, filters, engines, weights, data versions, code, parents.
 
-    The same in SQL: `lakeloop query "from provenance where version = 7"`, and `ancestry` for the versions it comes from.
+    The same in SQL: `lakeloop query "from provenance where version = 7"`, and `ancestry` and
+    `descent` for the versions it comes from.
     """
     from lakehouse.lineage.why import why as asked
 

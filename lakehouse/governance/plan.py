@@ -215,17 +215,11 @@ def _tainted(lake: Connection) -> list[str]:
     """Model versions that were trained on these sets, or come from one that was."""
     rows = lake.execute(
         """
-        with recursive tainted as (
-            select name, version
-            from bronze.model_versions
-            where training_set_id in (select training_set_id from trained)
-            union
-            select child.name, child.version
-            from bronze.model_versions as child
-            inner join tainted on child.name = tainted.name and child.parent_version = tainted.version
-        )
-
-        select name || '@' || version from tainted
+        select distinct descent.name || '@' || descent.version
+        from bronze.model_versions as held
+        semi join trained using (training_set_id)
+        inner join descent on held.name = descent.from_name and held.version = descent.from_version
+        order by all
         """
     ).fetchall()
     return [name for (name,) in rows]

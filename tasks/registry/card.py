@@ -42,6 +42,8 @@ def _head(facts: Facts) -> str:
     made = (
         f"trained from version {held.parent_version}" if held.parent_version is not None else "not trained from another"
     )
+    if held.learnt_from:
+        made += f", with {', '.join(held.learnt_from)} as teacher or reference"
     lines = [
         f"# {held.name} version {held.version}",
         f"Stage `{held.stage}`, {made}, registered {held.created_at:%Y-%m-%d %H:%M} UTC.",

@@ -41,6 +41,7 @@ class Lineage(BaseModel):
 
     stage: str  # "base", "sft", "grpo-1", ...
     parent: int | None = None  # the version it was trained from
+    learnt_from: list[str] | None = None  # further versions that its training read, as "tiny@3": a teacher, a reference
     training_set: str | None = None
     lake_versions: dict[str, int] = Field(default_factory=dict)  # Delta table -> version read
     rubrics: list[str] = Field(default_factory=list)  # "swe@1"

@@ -154,6 +154,12 @@ class TrainConfig(Options):
         return self
 
     @property
+    def other_models(self) -> dict[str, Path]:
+        """Models besides the one trained whose log-probs are learnt from, by what they are to it."""
+        named = {"reference": self.reference, "teacher": self.teacher}
+        return {what: folder for what, folder in named.items() if folder and folder.resolve() != self.model.resolve()}
+
+    @property
     def work_folder(self) -> Path:
         return self.work or self.output.with_name(self.output.name + ".work")
 

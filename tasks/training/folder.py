@@ -12,7 +12,7 @@ from tasks.training.errors import TrainingError
 
 DONE = "DONE"
 PROBE = "probe.json"  # log-probs under the new weights, for the weight-sync proof
-SUMMARY = "training.json"  # what the run measured
+SUMMARY = "training.json"  # what the run measured, and the digests of the other weights that it learnt from
 WRITTEN_HERE = {DONE, PROBE, SUMMARY}
 
 
@@ -31,6 +31,12 @@ def done(folder: Path) -> dict[str, str] | None:
     """What the folder's DONE marker holds, or None where the folder is missing or unfinished."""
     marker = folder / DONE
     return json.loads(marker.read_text()) if marker.is_file() else None
+
+
+def other_weights(folder: Path) -> list[str]:
+    """Weights digests of the other models that these weights learnt from; none where they were not trained here."""
+    summary = folder / SUMMARY
+    return sorted(json.loads(summary.read_text()).get("learnt_from", {}).values()) if summary.is_file() else []
 
 
 def partial_of(folder: Path) -> Path:

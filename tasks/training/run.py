@@ -3,8 +3,9 @@
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from tasks.training.data.mapped import ByRow, Row
 from tasks.training.data.packing import Minibatch, minibatches
 from tasks.training.diagnosis import diagnose
 from tasks.training.errors import NotFinite, TrainingError
+from tasks.training.folder import weights_digest
 from tasks.training.honesty import agreement, ledger, probe
 from tasks.training.model import policy
 from tasks.training.ranks import Ranks, joined
@@ -117,6 +119,7 @@ def _train(job: Run) -> None:
         "tokens_trained": position.trained,
         "ledger": asdict(account),
         "agreement": position.agreement and asdict(position.agreement),
+        "learnt_from": job.ranks.only_first(lambda: _digests(config.other_models)),
         "last_step": {name: value for name, value in last.items() if isinstance(value, int | float)},
         "diagnosis": [asdict(one) for one in diagnose(job.log.history)] if job.log else [],
         "mlflow_run": job.log and job.log.mlflow_run,
@@ -128,6 +131,10 @@ def _train(job: Run) -> None:
     }
     export(config, job.model, reports, job.facts, job.ranks)
     job.checkpoints.drop()
+
+
+def _digests(models: Mapping[str, Path]) -> dict[str, str]:
+    return {what: weights_digest(model) for what, model in models.items()}
 
 
 def _look(job: Run) -> None:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -119,6 +120,18 @@ def sampled(deployments, warm):
         deployments.start("reap"),
     )
     return rows("from episodes where run_id = 'policy'")
+
+
+@pytest.fixture(scope="module")
+def taught(stack, deployments, registry, sampled, improved, warm):
+    """A version distilled from the improved one through adapters, on what its parent had sampled; proven, not promoted."""
+    learn = {"objective": "distill", "teacher": improved, "parent": warm, "run_ids": ["policy"], "lora": 4, "ranks": 1}
+    deployments.complete(deployments.start("train", **learn))
+    (made,) = rows("from training_sets where objective = 'distill'")
+    (folder,) = stack.home.runs.glob("distill-*/model")
+    release = {"folder": str(folder), "stage": "distill", "parent": warm, "training_set_id": made["training_set_id"]}
+    deployments.complete(deployments.start("release", **release, alias="challenger"))
+    return registry.promoted(stack.model_name, "challenger")
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +317,23 @@ def test_a_loop_moves_the_challenger_and_the_gate_the_champion(improved, warm):
     (decided,) = rows(f"from gates where candidate = {warm + 2}")
     assert (decided["passed"], decided["candidate"], decided["champion"]) == (True, warm + 2, warm)
     assert moves[-1]["gate"] == decided["gate_id"]
+
+
+def test_adapters_merged_into_the_weights_are_proven_in_the_engine(taught):
+    (deployed,) = rows(f"from deployments where version = {taught}")
+    assert deployed["accepted"], deployed["reason"]
+    (folder,) = {one["weights_path"] for one in rows(f"from model_versions where version = {taught}")}
+    assert json.loads((Path(folder) / SUMMARY).read_text())["tokens_trained"] > 0
+
+
+def test_a_version_that_was_taught_by_another_comes_from_both(stack, registry, taught, improved, warm):
+    (held,) = rows(f"from model_versions where version = {taught}")
+    assert (held["parent_version"], held["learnt_from"]) == (warm, [f"{stack.model_name}@{improved}"])
+    assert registry.version(stack.model_name, taught).lineage.learnt_from == held["learnt_from"]
+    (row,) = rows(f"from descent where version = {taught} and from_version = {improved}")
+    assert row["distance"] == 1
+    (folder,) = stack.home.runs.glob("distill-*/model")
+    assert json.loads((folder / SUMMARY).read_text())["last_step"]["kl_to_teacher"] != 0
 
 
 def test_demonstrations_are_nothing_to_improve_on_and_the_error_says_so(command, improved):

@@ -193,7 +193,7 @@ def test_nothing_beside_the_lake_is_left_either(played, landed, registry):
     assert registry.promoted("tiny") == 1
     assert registry.client.get_model_version("tiny", "2").tags["tainted"] == plan.erasure_id
     assert query("select name, version from tainted_versions").rows() == [("tiny", 2)]
-    for again in (release.serve.fn, release.promote.fn, train.starting_point.fn):
+    for again in (release.serve.fn, release.promote.fn, train.starting_point.fn, train.version_folder):
         with pytest.raises(core.Tainted, match=plan.erasure_id):
             again(2)
     with sqlite3.connect(home().gateway / "journal.db") as journal:

@@ -56,8 +56,8 @@ called as (
 ),
 
 facts as (
-    select name, version, 'version' as aspect, unnest(['stage', 'parent', 'training_set', 'commit', 'mlflow_run', 'weights']) as item,
-        unnest([stage, parent_version::varchar, training_set_id, commit, mlflow_run_id, weights_digest]) as value,
+    select name, version, 'version' as aspect, unnest(['stage', 'parent', 'learnt_from', 'training_set', 'commit', 'mlflow_run', 'weights']) as item,
+        unnest([stage, parent_version::varchar, array_to_string(learnt_from, ', '), training_set_id, commit, mlflow_run_id, weights_digest]) as value,
         null::bigint as amount
     from model_versions
 

@@ -1,9 +1,9 @@
 -- grain: one row per episode, training set and model version that it reached; no version: the set trained none so far
--- distance: 0 for the version that was trained on the set, 1 for one trained from that version, and so on
+-- distance: 0 for the version that was trained on the set, 1 for one trained from that version or with it as a teacher, and so on
 with reached as (
-    select model_versions.training_set_id, ancestry.name, ancestry.version, ancestry.distance
+    select model_versions.training_set_id, descent.name, descent.version, descent.distance
     from model_versions
-    inner join ancestry on model_versions.name = ancestry.name and model_versions.version = ancestry.ancestor
+    inner join descent on model_versions.name = descent.from_name and model_versions.version = descent.from_version
     where model_versions.training_set_id is not null
 )
 

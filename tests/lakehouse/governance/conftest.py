@@ -142,4 +142,5 @@ def _train(writer: Writer, make, ids: list[str]) -> None:
     writer.append("training_sets", [TrainingSet(training_set_id="ts-1", **about, **counts)])
     versions = [make.version(1), make.version(2, 1), make.version(3, 2), make.version(4, 1)]
     versions[1] = versions[1].model_copy(update={"training_set_id": "ts-1"})
-    writer.append("model_versions", versions)
+    taught = make.version(5, 1).model_copy(update={"learnt_from": ["toy@3"]})
+    writer.append("model_versions", [*versions, taught])

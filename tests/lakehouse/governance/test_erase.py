@@ -41,7 +41,7 @@ def test_the_plan_says_what_would_go_and_changes_nothing(town):
     assert wanted.episode_ids == [town.ada]
     assert wanted.problem_ids == ["shop"]
     assert wanted.training_sets == ["ts-1"]
-    assert wanted.tainted == ["toy@2", "toy@3"]
+    assert wanted.tainted == ["toy@2", "toy@3", "toy@5"]
     assert wanted.trees == ["a" * 64]
     assert set(wanted.rows) == {*BY_EPISODE, "problems"}
     assert set(wanted.rows.values()) == {1}
@@ -189,11 +189,11 @@ def test_a_pin_to_what_is_gone_names_the_erasure_and_other_pins_hold(after):
         assert lake.execute("select count(*) from bronze.calls").fetchone() == (1,)
 
 
-def test_versions_made_of_it_are_tainted_with_their_descendants(after, built):
+def test_versions_made_of_it_are_tainted_with_their_descendants_and_pupils(after, built):
     town, row = after.town, after.row
     erase.refuse_tainted(built.lake, "toy", 2)  # before
-    assert row.tainted == ["toy@2", "toy@3"]
-    for version in (2, 3):
+    assert row.tainted == ["toy@2", "toy@3", "toy@5"]
+    for version in (2, 3, 5):
         with pytest.raises(erase.Tainted, match=row.erasure_id):
             erase.refuse_tainted(town.lake, "toy", version)
     for version in (1, 4):

@@ -3,7 +3,7 @@
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.lineage.terms import Terms, terms
+from lakehouse.lineage.terms import Terms, learnt_from, terms
 from lakehouse.lineage.used import where_used
 from lakehouse.lineage.versions import UnknownVersion
 from lakehouse.lineage.why import why
@@ -117,3 +117,27 @@ def test_a_version_takes_over_the_licences_and_keeps_the_uses_of_all_before_it(l
         ["CC0-1.0", "GPL-3.0"], ["training"]
     )
     assert terms(line.lake, "toy", parent=None, training_set_id=None) == Terms(None, None)
+
+
+def test_what_a_teacher_learnt_from_reaches_the_version_it_taught_also_of_another_name(line, make):
+    batch = make.group([True, False], run="a")
+    made = line.train(2, batch)
+    line.register(3, None, name="other", parent_version=None, learnt_from=["toy@2"], weights_digest="taught")
+    line.register(4, None, parent_version=1, learnt_from=["toy@1", "other@3"])
+    (use,) = where_used(line.lake, batch.episodes[0].episode_id)
+    assert [(one.name, one.version, one.distance) for one in use.versions] == [
+        ("other", 3, 1),
+        ("toy", 2, 0),
+        ("toy", 4, 2),
+    ]
+    assert made.training_set_id == use.training_set_id
+    (told,) = [fact.value for fact in why(line.lake, "toy@4").facts if fact.item == "learnt_from"]
+    assert told == "toy@1, other@3"
+    assert learnt_from(line.lake, ["taught", "elsewhere"]) == ["other@3"]
+
+
+def test_a_version_takes_over_the_terms_of_its_teacher(line, make):
+    one = line.train(2, make.group([True, False], run="a"))
+    line.register(4, None, name="teacher", licences=["GPL-3.0"], allowed_uses=["evaluation"])
+    found = terms(line.lake, "toy", parent=1, training_set_id=one.training_set_id, others=["teacher@4"])
+    assert found == Terms(["CC0-1.0", "GPL-3.0"], ["evaluation"])

@@ -44,7 +44,7 @@ def learnt(version):
         ],
     )  # fmt: skip
     version(1)
-    return version(2, 1, "ts-1", licences=["MIT", "CC-BY-4.0"], allowed_uses=["training"])
+    return version(2, 1, "ts-1", licences=["MIT", "CC-BY-4.0"], allowed_uses=["training"], learnt_from=["big@4"])
 
 
 def test_a_base_version_says_that_nothing_was_measured_and_nothing_is_known_of_its_data(version):
@@ -62,7 +62,8 @@ def test_a_trained_version_tells_its_lineage_data_rubrics_licences_and_what_beca
     for said in (
         "trained from version 1", "version 2 (grpo) ← version 1 (base)", "commit `c0ffee`", "`ts-1`: objective grpo, 5 rows of 4",
         "Rubrics: search@2; filter: grpo+short", "Delta versions: calls 7", "Licences of the data: MIT, CC-BY-4.0",
-        "Allowed uses: training", "100 sampled, 60 trained; the others: prompt 10, stale 30", "d" * 64,
+        "Allowed uses: training", "trained from version 1, with big@4 as teacher or reference,",
+        "100 sampled, 60 trained; the others: prompt 10, stale 30", "d" * 64,
     ):  # fmt: skip
         assert said in told, said
 

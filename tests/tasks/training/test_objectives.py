@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from lakehouse.records import TrainingRow
 from tasks.training.config import TrainConfig
 from tasks.training.errors import RowsRefused
+from tasks.training.folder import other_weights, weights_digest
 from tasks.training.objectives import OBJECTIVES
 
 Configure = Callable[..., TrainConfig]
@@ -76,6 +77,7 @@ def test_dpo_widens_the_margin_from_zero(
     assert first["loss"] == pytest.approx(np.log(2), abs=1e-5)
     assert last["loss"] < 0.9 * first["loss"]
     assert last["dpo_accuracy"] > 0.8
+    assert other_weights(output) == []  # the reference is the input model
     better, worse = ((logprobs(output, row) - logprobs(model_folder, row)).sum() for row in paired[:2])
     assert better > worse
 
@@ -90,6 +92,7 @@ def test_distillation_brings_the_student_nearer_to_its_teacher(
     )
     assert entries(config)[0]["kl_to_teacher"] == pytest.approx((before - teacher).mean(), abs=1e-4)
     assert np.corrcoef(after - before, teacher - before)[0, 1] > 0.3
+    assert other_weights(output) == [weights_digest(other)]
 
 
 def test_ppo_learns_values_and_leaves_them_out_of_the_model(
