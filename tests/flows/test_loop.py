@@ -126,6 +126,7 @@ def sampled(deployments, warm):
 def taught(stack, deployments, registry, sampled, improved, warm):
     """A version distilled from the improved one through adapters, on what its parent had sampled; proven, not promoted."""
     learn = {"objective": "distill", "teacher": improved, "parent": warm, "run_ids": ["policy"], "lora": 4, "ranks": 1}
+    deployments.complete(deployments.start("label", rubrics=["search@2"], run_ids=["policy"]))
     deployments.complete(deployments.start("train", **learn))
     (made,) = rows("from training_sets where objective = 'distill'")
     (folder,) = stack.home.runs.glob("distill-*/model")
