@@ -4,14 +4,14 @@ What they are about is in the plan's file and never in a parameter, a log line o
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from lakehouse.governance import erase, scan, sweep
+from lakehouse.governance import erase, postgres, scan, sweep
 from lakehouse.governance.plan import Plan, load
 from lakehouse.home import home
 from lakehouse.query import connect
@@ -99,15 +99,16 @@ def prove(erasure_id: str, demoted: list[str]) -> Erasure:
 def proved(plan: Plan, demoted: list[str]) -> tuple[Erasure, dict[str, object]]:
     """The signed row, and what the report says besides."""
     assert plan.probes is not None
-    search, swept = scan.Search(plan.probes), sweep.Swept()
-    scanned = erase.look(plan)
+    search, swept, databases = scan.Search(plan.probes), sweep.Swept(), _databases()
+    scanned = _look(plan, search, databases)
     for _ in range(PASSES):
         done = sweep.sweep(scanned, search)
+        done.blanked += [place for database in databases for place in database.blank(search, scanned)]
         if not done:
             break
         swept.removed += done.removed
         swept.blanked += [name for name in done.blanked if name not in swept.blanked]
-        scanned = erase.look(plan)
+        scanned = _look(plan, search, databases)
     notes: dict[str, object] = {
         "copies removed": swept.removed,
         "blanked in": swept.blanked,
@@ -115,6 +116,13 @@ def proved(plan: Plan, demoted: list[str]) -> tuple[Erasure, dict[str, object]]:
         **_outside(),
     }
     return erase.finish(plan, scanned, actor=actor(), notes=notes), notes
+
+
+def _look(plan: Plan, search: scan.Search, databases: Sequence[postgres.Database]) -> scan.Scanned:
+    scanned = erase.look(plan)
+    for database in databases:
+        database.look(search, scanned)
+    return scanned
 
 
 def _mine(plan: Plan) -> Callable[[str, str, str, str | None], bool]:
@@ -143,10 +151,19 @@ def _tainted(plan: Plan) -> list[Version]:
     return found
 
 
+def _databases() -> list[postgres.Database]:
+    """The servers' databases that are no files of the home folder and that can be searched."""
+    return [postgres.Database(owner, url) for owner, url in _elsewhere().items() if postgres.is_postgres(url)]
+
+
 def _outside() -> dict[str, str]:
-    """What no scan of the home folder reaches."""
-    settings, told = Settings(), {}
-    for server, database in (("Prefect", settings.prefect_database), ("MLflow", settings.mlflow_database)):
-        if database and not database.startswith("sqlite"):
-            told[f"not searched: {server}'s database"] = database.split("://")[0]
-    return told
+    """What is not searched."""
+    others = {owner: url for owner, url in _elsewhere().items() if not postgres.is_postgres(url)}
+    return {f"not searched: {owner}'s database": url.split("://")[0] for owner, url in others.items()}
+
+
+def _elsewhere() -> dict[str, str]:
+    """URLs of the servers' databases where they are not SQLite files."""
+    settings = Settings()
+    named = {"Prefect": settings.prefect_database, "MLflow": settings.mlflow_database}
+    return {owner: url for owner, url in named.items() if url and not url.startswith("sqlite")}
