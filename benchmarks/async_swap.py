@@ -4,6 +4,8 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tasks.serving.models import resolve
 MODELS = ("tiny", "smollm2")
 CLIENTS = 8
 CHUNK = 1 << 22  # bytes
+ENDLESS = 1_000_000  # calls
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
@@ -45,13 +48,26 @@ async def _both(target: Target, folder: Path, *, rounds: int) -> tuple[dict[str,
         for name in reads:
             reads[name].append(_read(folder, cold=name == "cold"))
         swaps["idle"].append(await _swap(target, folder, 2 * number))
-        load = asyncio.create_task(drive(target, Talk(256), clients=CLIENTS, calls=2 * CLIENTS, tag=f"swap {number}"))
-        await asyncio.sleep(1.0)
-        swaps["loaded"].append(await _swap(target, folder, 2 * number + 1))
-        await load
+        async with _loaded(target, f"swap {number}"):
+            swaps["loaded"].append(await _swap(target, folder, 2 * number + 1))
     return {name: middle(found) for name, found in swaps.items()}, {
         name: middle(found) for name, found in reads.items()
     }
+
+
+@asynccontextmanager
+async def _loaded(target: Target, tag: str) -> AsyncIterator[None]:
+    """Clients that ask without a pause, however short the answers are, until the block ends."""
+    load = asyncio.create_task(drive(target, Talk(256), clients=CLIENTS, calls=ENDLESS, tag=tag))
+    await asyncio.sleep(1.0)
+    try:
+        if load.done():
+            load.result()
+        yield
+    finally:
+        load.cancel()
+        with suppress(asyncio.CancelledError):
+            await load
 
 
 async def _swap(target: Target, folder: Path, version: int) -> float:

@@ -11,7 +11,7 @@ from flows.ingest import ingest
 from flows.label import label
 from lakehouse.evaluation.sequential import Comparison, compare
 from lakehouse.records import now
-from tasks.canary import Live, Setting, evidence, patiently, report, stop_splitting, survey, withdraw
+from tasks.canary import Live, Setting, alone, evidence, patiently, report, stays, stop_splitting, survey, withdraw
 from tasks.label import CoverageError, current_rubrics
 from tasks.registry.moves import CHALLENGER
 from tasks.release import deploying, promote, serve
@@ -68,10 +68,16 @@ async def canary(
     terms = Terms(share, tolerance, deadline_s, poll_s, drain_s, if_not_worse, if_worse, if_undecided)
     bounds = (reward_range[0], reward_range[1])
     compare([], [], bounds=bounds, confidence=confidence)  # what is wrong with them is said before anything is done
+    with alone():
+        return await _run(version, engines, terms, bounds, confidence)
+
+
+async def _run(
+    version: int, engines: list[str] | None, terms: Terms, bounds: tuple[float, float], confidence: float
+) -> Ended:
     setting = await asyncio.to_thread(survey, version, engines)
-    print(
-        f"canary of version {version} against {setting.champion} on {', '.join(setting.engines)}: {share:.0%} of new sessions"
-    )
+    where = ", ".join(setting.engines)
+    print(f"canary of version {version} against {setting.champion} on {where}: {terms.share:.0%} of new sessions")
     live = Live(setting, now(), bounds, confidence)
     try:
         await asyncio.to_thread(_begin, live, terms)
@@ -141,7 +147,7 @@ def _end(setting: Setting, decision: Decision) -> None:
             serve(setting.challenger)
             promote(setting.challenger, why=why, evidence=evidence(decision))
         else:
-            serve(setting.champion, engines=setting.engines)
+            serve(stays(setting), engines=setting.engines)
         stop_splitting()
         if decision.action != "ask":
             withdraw(setting, why, evidence(decision))

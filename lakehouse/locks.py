@@ -33,3 +33,15 @@ def locked(path: Path, *, deadline_s: float, busy: Callable[[str], Exception]) -
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def held(path: Path) -> bool:
+    """Whether somebody holds the lock file now."""
+    if not path.exists():
+        return False
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False

@@ -15,8 +15,8 @@ def waiting(lake: str | None, model_name: str, *, max_staleness: int = 1) -> dic
     """Groups that were sampled lately, judged, and differ in outcome, by run id, the oldest first, of runs that no training
     set has seen. Runs of loops are left out: a loop trains on its own.
 
-    A run counts as seen once a training set was selected over it, whatever that left out. Lately: at most `max_staleness`
-    versions before the one that was deployed last.
+    A run counts as seen once a training set was selected over it, whatever that left out. Lately: by the version that was deployed
+    last or one that this was trained from, at most `max_staleness` steps before.
     """
     with connect(lake) as connection:
         rows = connection.execute(
@@ -43,7 +43,16 @@ def waiting(lake: str | None, model_name: str, *, max_staleness: int = 1) -> dic
                 and episodes.mode = 'policy'
                 and episodes.split = 'train'
                 and episodes.model_name = $model_name
-                and episodes.model_version >= (select coalesce(version, 0) - $max_staleness from deployed)
+                and (
+                    (select version from deployed) is null
+                    or exists (
+                        from ancestry
+                        where name = $model_name
+                            and version = (select version from deployed)
+                            and ancestor = episodes.model_version
+                            and distance <= $max_staleness
+                    )
+                )
             group by episodes.run_id
             order by min(episodes.started_at)
             """,

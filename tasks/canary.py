@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar
@@ -16,12 +16,14 @@ from lakehouse.evaluation.production import fates, rewards
 from lakehouse.evaluation.sequential import Comparison, compare
 from lakehouse.governance import audit
 from lakehouse.governance.erase import refuse_tainted
+from lakehouse.home import home
+from lakehouse.locks import locked
 from tasks.acting import actor
 from tasks.events import tell
 from tasks.registry import moves
 from tasks.registry.versions import Registry
 from tasks.retrying import infrastructure, passes
-from tasks.serving.canary import Decision
+from tasks.serving.canary import LOCK, Decision
 from tasks.serving.gate import Gate
 from tasks.showing import show
 from tasks.stack.settings import Settings
@@ -29,10 +31,25 @@ from tasks.stack.settings import Settings
 Found = TypeVar("Found")
 PATIENCE_S = 180.0  # for a server that is away in the middle of a canary
 PAUSE_S = 5.0
+LOCKED_S = 5.0
 
 
 class CanaryImpossible(ValueError):
     """There is nothing to compare, or no engine to compare it on; the message says what to do."""
+
+
+class CanaryRunning(RuntimeError):
+    """Another process runs a canary in this home."""
+
+
+def alone() -> AbstractContextManager[None]:
+    """Be the only canary of this home while the block runs: what else is split then was left by one that died. CanaryRunning."""
+    lock = home().root / LOCK
+
+    def busy(holder: str) -> CanaryRunning:
+        return CanaryRunning(f"process {holder} runs a canary here already ({lock}): wait for its end, or end it")
+
+    return locked(lock, deadline_s=LOCKED_S, busy=busy)
 
 
 @dataclass(frozen=True)
@@ -60,10 +77,10 @@ def survey(version: int, engines: Sequence[str] | None) -> Setting:
         raise CanaryImpossible(f"{name} version {version} is the champion: give another version")
     with Gate(settings.gateway_url, settings.operator_key) as gate:
         labels, split = gate.labels(), gate.split()
-    if split is not None:
-        raise CanaryImpossible(
-            f"sessions are split between versions {split['champion']} and {split['challenger']} already: wait for that canary, or "
-            "end what it left with `lakeloop reconcile`"
+    if split is not None:  # nobody is at work but we: see `alone`
+        print(
+            f"a canary that was killed left sessions split between versions {split['champion']} and {split['challenger']}: "
+            "this one begins anew"
         )
     return Setting(champion, version, chosen(settings.engine, labels, engines, champion))
 
@@ -153,6 +170,16 @@ async def patiently(act: Callable[..., Awaitable[Found]], *given: Any, wait_s: f
                 raise
             print(f"{type(error).__name__}: {error}; tried again in {PAUSE_S:.0f} s")
         await asyncio.sleep(PAUSE_S)
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+def stays(setting: Setting) -> int:
+    """The version that serves everywhere where the challenger is not promoted: the champion of now.
+
+    Somebody may have moved the alias meanwhile; and a canary that fails after its own move has promoted.
+    """
+    settings = Settings()
+    return Registry(settings.mlflow_url).promoted(settings.model_name) or setting.champion
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)

@@ -7,12 +7,15 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
 from lakehouse.governance.erase import Tainted
+from lakehouse.home import home
+from lakehouse.locks import held
 from lakehouse.query import connect
 from tasks.acting import actor
 from tasks.registry import moves
 from tasks.registry.versions import CHAMPION, Registry, RegistryError
-from tasks.registry.watch import CANARY, LOOP, Watch
+from tasks.registry.watch import LOOP, Watch
 from tasks.retrying import infrastructure
+from tasks.serving.canary import LOCK
 from tasks.serving.engine import Engine
 from tasks.serving.errors import ModelError, ProbeError, Unchanged
 from tasks.serving.gate import Gate
@@ -51,8 +54,8 @@ def look() -> Due:
     champion, challenger = registry.promoted(name), registry.promoted(name, moves.CHALLENGER)
     if champion is None:
         return Due(None, served)
-    watch = Watch(settings.mlflow_url, settings.engine, settings.prefect_url, name)
-    loop, canary = watch.alive(LOOP), watch.alive(CANARY)
+    loop = Watch(settings.mlflow_url, settings.engine, settings.prefect_url, name).alive(LOOP)
+    canary = held(home().root / LOCK)  # of one that was killed Prefect says for minutes that it runs
     with Gate(settings.gateway_url, settings.operator_key) as gate:
         fleet, split = gate.labels(), gate.split()
     # A loop's newest version is newer than what was promoted; an older challenger is left over from another one.

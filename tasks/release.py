@@ -123,7 +123,9 @@ def admit(version: int, *, max_hack_rate: float = LIMIT) -> None:
 
 @task(cache_policy=NO_CACHE)
 def serve(version: int, swap: Swap = "keep", engines: Sequence[str] | None = None) -> None:
-    """Reload engines to a version, one after another, and prove it. Default: the stack's and those that operators added.
+    """Reload engines to a version, one after another or as many at once as the settings say, and prove it.
+
+    Default: the stack's engine and those that operators added.
 
     Where the first engine does not come to serve it, that one is put back to what it served and nothing else is touched:
     NotDeployed without a proof, else the ServingError that was in the way. A later one that fails is left out. Before
@@ -151,7 +153,7 @@ def serve(version: int, swap: Swap = "keep", engines: Sequence[str] | None = Non
             with suppress(EngineError), Engine(url) as engine:
                 engine.distrust()
 
-        outcomes = roll(urls, one, put_back=put_back, leave_out=leave_out)
+        outcomes = roll(urls, one, put_back=put_back, leave_out=leave_out, at_once=settings.roll_at_once)
     _tell(version, outcomes)
     first = outcomes[0]
     if first.error:

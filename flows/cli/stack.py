@@ -115,6 +115,18 @@ def _now() -> "Now":
 def _show_now(found: "Now") -> None:
     champion, challenger = (str(one or "none") for one in (found.champion, found.challenger))
     console.print(f"served {found.served or 'unknown'}, champion {champion}, challenger {challenger}", highlight=False)
+    if split := found.split:
+        console.print(
+            f"sessions are split until {split.until:%Y-%m-%d %H:%M:%S}: {split.share:.0%} of the new ones for version "
+            f"{split.challenger}, the rest for {split.champion}",
+            highlight=False,
+        )
+        if not split.canary:
+            console.print(
+                f"no canary is at work, that one died: `lakeloop canary {split.challenger}` begins anew, `lakeloop reconcile` "
+                "ends it",
+                highlight=False,
+            )
     for run in found.runs:
         since = f" since {run.since:%Y-%m-%d %H:%M:%S}" if run.since else ""
         console.print(f"run {run.name} is {run.state.lower()}{since}", highlight=False)

@@ -84,6 +84,6 @@ def drops(group: Settled, terms: Terms, standing: Standing) -> str | None:
     descended = [versions for versions in group.scored if versions <= standing.lineage]
     if len(descended) < terms.least:
         return "not_an_ancestor"
-    if sum(standing.version - min(versions) <= terms.staleness for versions in descended) < terms.least:
+    if sum(standing.age(versions) <= terms.staleness for versions in descended) < terms.least:
         return "stale"
     return "zero_variance_group" if terms.fill and group.spread < SAME else None

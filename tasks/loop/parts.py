@@ -1,6 +1,6 @@
 """What the loop sees of the world: groups, steps, and the parts that do the work."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -55,6 +55,14 @@ class Standing:
 
     version: int
     lineage: frozenset[int]
+
+    def age(self, versions: Set[int]) -> int:
+        """How many steps of training lie between the oldest of these, all of the line, and the version in service.
+
+        Counted along the line: a version that was rolled back has a number and is no step.
+        """
+        oldest = min(versions)
+        return sum(version > oldest for version in self.lineage)
 
 
 class Parts(Protocol[Begun, Played]):

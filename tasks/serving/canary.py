@@ -17,6 +17,7 @@ Worse = Literal["roll_back", "ask"]
 Undecided = Literal["ask", "roll_back", "promote"]
 Action = Literal["promote", "roll_back", "ask"]
 
+LOCK = "canary.lock"  # in the home folder, held by the canary at work; the kernel lets go of it where that is killed
 LEASE_S = 300.0  # without a sign of life for so long the gateway gives the challenger no more sessions
 
 

@@ -1,4 +1,4 @@
-"""One version onto several engines, one after another: while one is swapped the others serve.
+"""One version onto several engines, one after another or a few at a time: while these are swapped the others serve.
 
 The first engine decides. Where it does not come to serve the version, whatever it is for, nothing else is touched and it is
 put back to what it served. Once it does, the version is good; a later engine that fails has a trouble of its own: it is left
@@ -6,6 +6,7 @@ out, which means that the gateway sends it no policy's calls until it is proven,
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tasks.serving.errors import ServingError
@@ -37,19 +38,28 @@ def roll(
     *,
     put_back: Callable[[str], None],
     leave_out: Callable[[str], None],
+    at_once: int = 1,
 ) -> list[Outcome]:
-    """The outcome of every engine that was tried, in order; only the first one where that one failed."""
-    outcomes: list[Outcome] = []
-    for url in urls:
+    """The outcome of every engine that was tried, in order; only the first one where that one failed.
+
+    The first is alone. The others follow in groups of `at_once`, each group proven, or left out, before the next begins.
+    """
+
+    def tried(url: str) -> Outcome:
         try:
-            found = Outcome(url, deploy(url))
+            return Outcome(url, deploy(url))
         except ServingError as error:
-            found = Outcome(url, None, error)
-        outcomes.append(found)
-        if found.served:
-            continue
-        if len(outcomes) == 1:
-            put_back(url)
-            break
-        leave_out(url)
+            return Outcome(url, None, error)
+
+    first, others = tried(urls[0]), urls[1:]
+    if not first.served:
+        put_back(first.url)
+        return [first]
+    outcomes = [first]
+    with ThreadPoolExecutor(at_once) as threads:
+        for at in range(0, len(others), at_once):
+            for found in threads.map(tried, others[at : at + at_once]):
+                outcomes.append(found)
+                if not found.served:
+                    leave_out(found.url)
     return outcomes

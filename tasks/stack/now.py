@@ -9,14 +9,18 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, Field
 
+from lakehouse.locks import held
 from lakehouse.query import QueryError
 from lakehouse.store import LakeError
 from lakehouse.waiting import ENOUGH, Loop, loops, waiting
+from tasks.serving.canary import LOCK
+from tasks.serving.errors import EngineError
+from tasks.serving.gate import Gate
 from tasks.stack import limits
 from tasks.stack.settings import Settings
 
 TIMEOUT_S = 5.0
-LOOP_FLOWS = ["improve", "learn"]
+LOOP_FLOWS = ["improve", "learn", "canary"]
 ALIASES = ("champion", "challenger")
 
 
@@ -37,12 +41,23 @@ class Run(BaseModel):
     since: datetime | None
 
 
+class Split(BaseModel):
+    """How the gateway parts new sessions between two versions."""
+
+    champion: int
+    challenger: int
+    share: float  # for the challenger
+    until: datetime  # then it gets none
+    canary: bool  # whether one is at work; else it was left by one that died
+
+
 class Now(BaseModel):
     """How it stands. What could not be asked is None, or empty, with a line in `unknown`."""
 
     served: str | None = None  # the engine's label
     champion: int | None = None
     challenger: int | None = None
+    split: Split | None = None
     loops: list[Loop] = []
     runs: list[Run] = []  # that are at work or due
     waiting: dict[str, int] = Field(default={}, description="groups that nobody has trained on, by run")
@@ -55,10 +70,10 @@ def now(settings: Settings) -> Now:
     """How it stands now."""
     found = Now()
     with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as http:
-        for part in (_served, _aliases, _prefect):
+        for part in (_served, _aliases, _prefect, _split):
             try:
                 part(found, settings, http)
-            except (httpx.HTTPError, KeyError, ValueError) as error:
+            except (httpx.HTTPError, EngineError, KeyError, ValueError) as error:
                 found.unknown.append(f"{part.__name__.strip('_')}: {error}")
     try:
         found.loops = loops(None)
@@ -94,6 +109,13 @@ def _prefect(found: Now, settings: Settings, http: httpx.Client) -> None:
     for limit in _answer(http, "POST", f"{api}/v2/concurrency_limits/filter", {}):
         if limit["name"] in shared:
             found.places.append(Place(name=limit["name"], taken=limit["active_slots"], of=limit["limit"]))
+
+
+def _split(found: Now, settings: Settings, http: httpx.Client) -> None:
+    with Gate(settings.gateway_url, settings.operator_key) as gate:
+        split = gate.split()
+    if split is not None:
+        found.split = Split(**split, canary=held(settings.home.root / LOCK))
 
 
 def _answer(http: httpx.Client, method: str, url: str, body: Any = None) -> Any:

@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     engine_python: Path = ROOT / ".venv-engine/bin/python"
     engine_deadline_s: float = Field(default=300, gt=0)  # importing the engine from a cold disk takes minutes
     max_model_len: int = Field(default=2048, ge=16)  # tokens
+    roll_at_once: int = Field(default=1, ge=1)  # engines of several that are swapped at a time; the first is alone
     prefect_database: str | None = None  # "postgresql+asyncpg://..."; default SQLite in the home folder
     mlflow_database: str | None = None  # "postgresql://..."; default SQLite in the home folder
     notify: str | None = None  # a notification block of Prefect, TYPE/NAME, that is told of failed runs

@@ -46,6 +46,28 @@ async def show():
 {"hold": lambda: asyncio.run(hold()), "deploy": deploy, "show": lambda: asyncio.run(show())}[sys.argv[1]]()
 """
 
+TELL = """
+import json, sys
+from prefect import flow
+from tasks.events import tell
+
+def all_of(events):
+    for event, resource, payload, labels in events:
+        tell(event, resource, payload, **labels)
+
+@flow
+def part(events):
+    all_of(events)
+
+@flow
+def whole(within, own):
+    part(within)
+    all_of(own)
+
+whole(*json.loads(sys.argv[1]))
+"""
+STARTED = {"learn": {}, "gate": {"candidate": 7}, "reconcile": {}}  # by events, with these parameters
+
 
 def until(holds, what, deadline_s=60):
     deadline = time.monotonic() + deadline_s
@@ -194,6 +216,61 @@ def test_what_has_landed_is_labelled_once_its_trigger_is_on_and_an_upgrade_leave
         assert {"run_ids": ["part-of-a-loop"]} not in others
     finally:
         deployments.ask("PATCH", f"automations/{trigger()['id']}", {"enabled": False})
+
+
+def test_every_event_starts_its_deployment_with_what_it_tells(deployments, told_by_a_run):
+    """Told as tasks tell it, by the events' own code: what is another alias, is examined or is a part of a run starts nothing."""
+    names = ("learn once enough waits", "examine what is registered", "deploy what is promoted")
+    triggers = [one for one in deployments.every_automation() if one["name"] in {f"lakeloop: {name}" for name in names}]
+    assert [one["enabled"] for one in triggers] == [False] * 3
+    before = {name: {run["id"] for run in deployments.runs(name)} for name in STARTED}
+
+    def new(name):
+        return [run for run in deployments.runs(name) if run["id"] not in before[name]]
+
+    try:
+        for one in triggers:
+            deployments.ask("PATCH", f"automations/{one['id']}", {"enabled": True})
+        time.sleep(2)  # the server hears of a changed automation a moment later
+        told_by_a_run(
+            part=[
+                ["version.registered", "version.tiny.6", {"version": 6}, {"examined": "no"}],
+                ["alias.moved", "alias.tiny.champion", {"version": 6}, {"alias": "champion"}],
+            ],
+            whole=[
+                ["version.registered", "version.tiny.8", {"version": 8}, {"examined": "yes"}],
+                ["alias.moved", "alias.tiny.challenger", {"version": 8}, {"alias": "challenger"}],
+                ["groups.waiting", "model.tiny", {"groups": 16, "run_ids": ["r"]}, {}],
+                ["version.registered", "version.tiny.7", {"version": 7}, {"examined": "no"}],
+                ["alias.moved", "alias.tiny.champion", {"version": 7}, {"alias": "champion"}],
+            ],
+        )
+        for name, asked in STARTED.items():
+            until(lambda name=name: new(name), f"no run of {name} was started")
+            (run,) = new(name)
+            own = {key: run["parameters"].get(key) for key in asked}
+            assert (own, run["created_by"]["type"]) == (asked, "AUTOMATION")
+    finally:
+        for one in triggers:
+            deployments.ask("PATCH", f"automations/{one['id']}", {"enabled": False})
+        for run in [run for name in STARTED for run in new(name)]:
+            deployments.ask("POST", f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+    time.sleep(2)
+    assert {name: len(new(name)) for name in STARTED} == dict.fromkeys(STARTED, 1)
+
+
+@pytest.fixture
+def told_by_a_run(stack):
+    """Runs a flow that tells of events, and a flow within it that tells of others."""
+
+    def tell(*, part, whole):
+        done = subprocess.run(
+            [sys.executable, "-c", TELL, json.dumps([part, whole])], cwd=ROOT, capture_output=True, text=True, timeout=120,
+            check=False, env=os.environ | {"PREFECT_LOGGING_LEVEL": "ERROR"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    return tell
 
 
 @pytest.fixture

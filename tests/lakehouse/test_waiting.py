@@ -53,9 +53,21 @@ def test_loops_evaluations_and_what_is_too_old_do_not_wait(played, lake, make):
     played("exam", purpose="eval:gate", b=[True, False])
     played("old", c=[True, False])
     assert waiting(lake, "toy") == {"old": 1}
+    Writer(lake).append("model_versions", [make.version(1), make.version(2, 1), make.version(3, 2)])
     Writer(lake).append("deployments", [deployment(3)])
     assert waiting(lake, "toy") == {}
     assert waiting(lake, "toy", max_staleness=2) == {"old": 1}
+
+
+def test_what_waits_is_as_old_as_the_steps_between_and_of_no_other_branch(played, lake, make):
+    """Versions 2 and 3 were rolled back: 4 was trained from 1, one step later."""
+    lineage = [make.version(1), make.version(2, 1), make.version(3, 2), make.version(4, 1)]
+    Writer(lake).append("model_versions", lineage)
+    Writer(lake).append("deployments", [deployment(4)])
+    played("parent", a=[True, False])
+    played("rolled-back", version=3, b=[True, False])
+    assert waiting(lake, "toy", max_staleness=1) == {"parent": 1}
+    assert waiting(lake, "toy", max_staleness=0) == {}
 
 
 def test_a_loop_says_what_it_waits_for_and_since_when(played, lake, make):

@@ -1,12 +1,12 @@
 -- grain: one row per episode that is left out, with the reason
 -- keeps: fresh policy samples, whatever the others of their group
--- variables: policy_version (the version training starts from), max_staleness (in versions)
+-- variables: policy_version (the version training starts from), max_staleness (in steps of training)
 -- inputs: before, ancestors
--- Every token must come from the policy or a version it was trained from.
+-- Every token must come from the policy or a version it was trained from. Its age is how many steps of training lie between.
 with aged as (
     select
         *,
-        getvariable('policy_version')::bigint - oldest_version as staleness,
+        len(list_filter(ancestors, lambda version: version > oldest_version)) as staleness,
         list_has_all(ancestors, versions) as descended
     from before
     left join filters.ancestors using (model_name)

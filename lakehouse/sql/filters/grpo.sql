@@ -1,13 +1,13 @@
 -- grain: one row per episode that is left out, with the reason
 -- keeps: fresh policy samples of groups whose outcomes differ
--- variables: policy_version (the version training starts from), max_staleness (in versions)
+-- variables: policy_version (the version training starts from), max_staleness (in steps of training)
 -- inputs: before, ancestors
 -- Fresh as in `fresh`. The group is judged over all its scored episodes, whether or not each is kept; by outcome, never by
 -- shaped reward.
 with grouped as (
     select
         *,
-        getvariable('policy_version')::bigint - oldest_version as staleness,
+        len(list_filter(ancestors, lambda version: version > oldest_version)) as staleness,
         list_has_all(ancestors, versions) as descended,
         count(outcome) over siblings as group_scored,
         max(outcome) over siblings - min(outcome) over siblings as group_spread

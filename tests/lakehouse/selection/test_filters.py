@@ -80,6 +80,21 @@ def test_tokens_of_a_version_the_policy_was_not_trained_from_are_kept_out(land, 
     assert reasons(lake, "grpo", policy_version=2, max_staleness=2) == [None, *[stray] * 5]
 
 
+@pytest.mark.parametrize("name", ["grpo", "fresh"])
+def test_age_counts_steps_of_training_and_not_the_numbers_of_what_was_rolled_back(land, make, lake, name):
+    """Versions 5 to 7 were rolled back: 8 was trained from 4, one step later."""
+    rejected = [make.version(5, 4), make.version(6, 5), make.version(7, 6)]
+    Writer(lake).append("model_versions", [make.version(3), make.version(4, 3), *rejected, make.version(8, 4)])
+    batch = make.batch(sample=0, model_version=8, calls=[make.call([1], [2, 3], weight_versions=[4, 8])])
+    for sample, version in enumerate((4, 3, 7), start=1):
+        calls = [make.call([1], [2, 3], version=version)]
+        batch += make.batch(sample=sample, match=sample == 1, model_version=version, calls=calls)
+    land(batch)
+    assert reasons(lake, name, policy_version=8, max_staleness=1) == [None, None, "stale", "not_an_ancestor"]
+    assert reasons(lake, name, policy_version=8, max_staleness=2) == [None, None, None, "not_an_ancestor"]
+    assert reasons(lake, name, policy_version=4, max_staleness=0)[1:] == [None, "stale", "not_an_ancestor"]
+
+
 def test_a_version_in_the_middle_of_an_episode_counts_as_well(land, make, lake):
     Writer(lake).append("model_versions", [make.version(4, 2), make.version(3, 2)])
     calls = [make.call([i], [2, 3], index=i, version=version) for i, version in enumerate((2, 3, 4))]

@@ -120,10 +120,10 @@ def test_a_parent_that_does_not_exist_is_refused(labelled, make):
 
 def test_advantages_are_normalised_over_the_scored_episodes_of_the_whole_group(labelled, make):
     """An unscored episode shifts no mean; a stale one is not trained and still belongs to the baseline."""
-    stale = make.batch(sample=3, match=False)  # of version 1
+    stale = make.batch(sample=3, match=False)  # of version 1, three steps before
     fresh = make.group([True, False, None], calls=[make.call([1, 2, 3], [4, 5], version=5)])
     lake = labelled(fresh + stale)
-    Writer(lake).append("model_versions", [make.version(1), make.version(5, 1)])
+    Writer(lake).append("model_versions", [make.version(1), make.version(3, 1), make.version(4, 3), make.version(5, 4)])
     select(lake, GRPO.model_copy(update={"policy_version": 5}))
     mean = 1 / 3
     std = math.sqrt(((1 - mean) ** 2 + 2 * mean**2) / 2)

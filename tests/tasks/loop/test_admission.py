@@ -53,6 +53,15 @@ def test_a_group_counts_with_two_fresh_samples(group, why):
     assert drops(group, Terms(batch=4, steps=1, samples=4, staleness=1), STANDING) == why
 
 
+def test_age_is_counted_along_the_line_and_what_was_rolled_back_is_no_step():
+    """Versions 5 to 7 were rolled back: 8 was trained from 4, one step later. After a roll-back no age is negative."""
+    terms, line = Terms(batch=4, steps=1, samples=2, staleness=1), frozenset({3, 4, 8})
+    assert drops(settled([4], [4, 8]), terms, Standing(8, line)) is None
+    assert drops(settled([3, 4], [3, 8]), terms, Standing(8, line)) == "stale"
+    assert drops(settled([7], [4, 7]), terms, Standing(8, line)) == "not_an_ancestor"
+    assert drops(settled([5], [5]), terms, Standing(4, frozenset({3, 4}))) == "not_an_ancestor"
+
+
 def test_a_group_counts_only_whole_where_partial_ones_are_dropped():
     terms = Terms(batch=4, steps=1, samples=4, staleness=1, partial="drop")
     assert drops(settled([5], [5], [5]), terms, STANDING) == "partial_group"

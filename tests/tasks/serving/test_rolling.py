@@ -1,5 +1,7 @@
 """One version onto several engines: who decides, who is left out, what stays."""
 
+import threading
+
 import pytest
 
 from tasks.serving.errors import EngineError
@@ -27,11 +29,11 @@ class Fleet:
             raise trouble
         return trouble or proof()
 
-    def roll(self):
+    def roll(self, urls="abc", **more):
         def noted(what):
             return lambda url: self.done.append((what, url))
 
-        return roll(["a", "b", "c"], self.deploy, put_back=noted("put back"), leave_out=noted("leave out"))
+        return roll(list(urls), self.deploy, put_back=noted("put back"), leave_out=noted("leave out"), **more)
 
 
 def test_engines_are_swapped_one_after_another():
@@ -54,3 +56,35 @@ def test_a_later_one_that_fails_is_left_out_and_the_others_go_on(trouble):
     fleet = Fleet(b=trouble)
     assert [one.served for one in fleet.roll()] == [True, False, True]
     assert fleet.done == [("deploy", "a"), ("deploy", "b"), ("leave out", "b"), ("deploy", "c")]
+
+
+def test_a_few_at_once_wait_for_the_first_and_for_the_group_before():
+    """Each swap takes until all of its group have begun: a group that is smaller, or one after another, would break the barrier."""
+    groups = [["a"], ["b", "c"], ["d", "e"]]
+    barriers = {url: threading.Barrier(len(group)) for group in groups for url in group}
+    together = {url: next(barriers[group[0]] for group in groups if url in group) for url in barriers}
+    under_way, most, done = set(), [], []
+
+    class Slow(Fleet):
+        def deploy(self, url):
+            under_way.add(url)
+            together[url].wait(10)
+            most.append(set(under_way))
+            together[url].wait(10)
+            under_way.discard(url)
+            done.append(url)
+            return super().deploy(url)
+
+    fleet = Slow(d=EngineError("it broke"))
+    assert [(one.url, one.served) for one in fleet.roll("abcde", at_once=2)] == [
+        ("a", True), ("b", True), ("c", True), ("d", False), ("e", True)
+    ]  # fmt: skip
+    assert sorted(map(sorted, most)) == [["a"], ["b", "c"], ["b", "c"], ["d", "e"], ["d", "e"]]
+    assert [set(done[:1]), set(done[1:3]), set(done[3:])] == [{"a"}, {"b", "c"}, {"d", "e"}]
+    assert fleet.done[-1] == ("leave out", "d")
+
+
+def test_where_the_first_one_fails_no_other_is_touched_however_many_at_once():
+    fleet = Fleet(a=EngineError("it broke"))
+    assert len(fleet.roll(at_once=3)) == 1
+    assert fleet.done == [("deploy", "a"), ("put back", "a")]
