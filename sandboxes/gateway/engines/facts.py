@@ -65,7 +65,11 @@ class Renders(Protocol):
     async def detokenize(self, token_ids: Sequence[int]) -> str: ...
 
     async def derender(
-        self, token_ids: Sequence[int], prompt_ids: Sequence[int], conversation: Conversation, logprobs: list[Any] | None
+        self,
+        token_ids: Sequence[int],
+        prompt_ids: Sequence[int],
+        conversation: Conversation,
+        logprobs: list[Any] | None,
     ) -> dict[str, Any]: ...
 
 
