@@ -46,7 +46,7 @@ class Replay(asyncio.Protocol):
         if path.startswith(("/v1/chat", "/inference")) and not body:  # asked only whether the route is there
             self._send(b'{"error": "no body"}', b"application/json", b"400 Bad Request")
         elif body.get("stream") and "generate_chunk" not in body:
-            events = self._chat_events(body) if path.endswith("completions") else self._generation_events()
+            events = self._chat_events(body) if path.endswith("completions") else self._generation_events(body)
             payload = b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events) + b"data: [DONE]\n\n"
             self._send(payload, b"text/event-stream")
         else:
@@ -63,7 +63,8 @@ class Replay(asyncio.Protocol):
         if path.endswith("/render"):
             return {"token_ids": rendered(body), "sampling_params": {"temperature": 1.0, "max_tokens": len(self._ids)}}
         if path.endswith("/generate"):
-            return {"choices": [self._choice(self._ids, "stop")]}
+            told = {"text": self._text} if body.get("output_mode") == "text" else {}
+            return {"choices": [{**self._choice(self._ids, "stop"), **told}]}
         if path.endswith("/chat/completions"):
             message = {"role": "assistant", "content": self._text}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
@@ -71,7 +72,7 @@ class Replay(asyncio.Protocol):
             usage = {"prompt_tokens": 1, "completion_tokens": size, "total_tokens": 1 + size}
             return {**_head("chat.completion"), "choices": [choice], "usage": usage}
         if path == "/detokenize":
-            return {"prompt": "".join(chr(one - BASE) if one >= BASE else f"<{one}>" for one in body["tokens"])}
+            return {"prompt": decoded(body["tokens"])}
         return {
             "/version": {"version": "replay"},
             "/weight_info": {"weight_version": "1"},
@@ -82,7 +83,8 @@ class Replay(asyncio.Protocol):
         if body.get("stream"):
             delta = {"content": "answer " * (len(body["generate_chunk"]["choices"][0]["token_ids"]) // 4)}
             return {"chunk": {"choices": [{"index": 0, "delta": delta}]}, "stream_state": {}}
-        return {"choices": [{"index": 0, "message": {"role": "assistant", "content": self._text}, "logprobs": None}]}
+        said = decoded(body["generate_response"]["choices"][0]["token_ids"])
+        return {"choices": [{"index": 0, "message": {"role": "assistant", "content": said}, "logprobs": None}]}
 
     def _choice(self, ids: list[int], finish: str | None) -> dict[str, Any]:
         content: list[dict[str, Any]] = [
@@ -92,9 +94,11 @@ class Replay(asyncio.Protocol):
         return {"index": 0, "token_ids": ids, "logprobs": {"content": content}, "finish_reason": finish,
                 "stop_reason": None, "weight_versions": spans}  # fmt: skip
 
-    def _generation_events(self) -> list[Any]:
+    def _generation_events(self, body: dict[str, Any]) -> list[Any]:
         whole = [{"choices": [self._choice([one], None)]} for one in self._ids]
         for n, chunk in enumerate(whole):
+            if body.get("output_mode") == "text":
+                chunk["choices"][0]["text"] = self._text[n : n + 1]
             chunk["choices"][0]["weight_versions"] = [{"version": "1", "start": n, "end": n + 1}]
         whole[-1]["choices"][0]["finish_reason"] = "stop"
         return whole
@@ -115,6 +119,10 @@ def rendered(body: dict[str, Any]) -> list[int]:
     if body.get("continue_final_message"):
         return ids[:-1]
     return ids if body.get("add_generation_prompt") is False else [*ids, OPEN]
+
+
+def decoded(ids: list[int]) -> str:
+    return "".join(chr(one - BASE) if one >= BASE else f"<{one}>" for one in ids)
 
 
 def _head(kind: str) -> dict[str, Any]:

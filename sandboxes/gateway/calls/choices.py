@@ -37,14 +37,15 @@ async def _generate(
     engine: Engine, request: Request, prompt: Prompt, sampling: dict[str, Any], completion: Completion, told: Told
 ) -> Reply:
     """Ids in, ids out. The reply is read from all of the ids, streamed or not, so that both leave equal rows."""
-    thinking = prompt.rendered.thinking
+    thinking, facts = prompt.rendered.thinking, await engine.facts()
+    text = facts.as_written and request.plain and not thinking
     if request.stream:
-        deltas = Deltas(engine, request, prompt.token_ids, told, await engine.facts())
-        async with aclosing(engine.stream(prompt.token_ids, sampling, thinking, completion)) as steps:
+        deltas = Deltas(engine, request, prompt.token_ids, told, facts)
+        async with aclosing(engine.stream(prompt.token_ids, sampling, thinking, completion, text=text)) as steps:
             async for _ in steps:
                 await deltas.step(completion)
     else:
-        await engine.generate(prompt.token_ids, sampling, thinking, completion)
+        await engine.generate(prompt.token_ids, sampling, thinking, completion, text=text)
     _check_finish(completion)
     return await reply.read(engine, request, prompt.token_ids, completion)
 

@@ -1,7 +1,8 @@
 """Streaming to the client while the engine generates.
 
-Each step asks the engine's streaming derender, whose cost grows with what was said, so steps are spaced out: the first
-token goes at once, then the pause doubles up to a limit. Tool calls wait for the end: the reply is parsed as a whole.
+Where the engine does not tell the text with the ids, each step asks its streaming derender, whose cost grows with what was
+said, so steps are spaced out: the first token goes at once, then the pause doubles up to a limit. Tool calls wait for the
+end: the reply is parsed as a whole.
 """
 
 import time
@@ -75,6 +76,10 @@ class Deltas:
         """Emit what is new, where a step is due."""
         if completion.finish_reason is not None or time.monotonic() < self._next:
             return
+        if completion.text is not None:
+            self._texts["content"] = completion.text
+            self._tell(())
+            return
         new = completion.token_ids[self._read :]
         try:
             delta, self._state = await self._engine.derender_step(
@@ -87,6 +92,9 @@ class Deltas:
         self._read += len(new)
         for kind in KINDS:
             self._texts[kind] += delta.get(kind) or ""
+        self._tell(entries)
+
+    def _tell(self, entries: tuple[Message, ...]) -> None:
         self._told.more(self._safe(), entries)
         self._next = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

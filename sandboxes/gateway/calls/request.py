@@ -37,6 +37,11 @@ class Request:
         """Whether the answer may hold one tool call at most."""
         return self.sampling.get("parallel_tool_calls") is False
 
+    @property
+    def plain(self) -> bool:
+        """Whether the answer is its text: nothing in it is to be parsed, and no token is to be told apart."""
+        return not self.conversation.tools and self.conversation.raw is None and not self.logprobs
+
     def sampling_of(self, choice: int, resolved: dict[str, Any]) -> dict[str, Any]:
         """`resolved` for one choice: a seed is counted up, as engines do for `n`, or all choices would be equal."""
         seed = resolved.get("seed")

@@ -95,19 +95,31 @@ class Engine:
         return Rendered(answer["token_ids"], answer.get("sampling_params") or {}, thinking)
 
     async def generate(
-        self, token_ids: Sequence[int], sampling: dict[str, Any], thinking: Message, into: Completion
+        self,
+        token_ids: Sequence[int],
+        sampling: dict[str, Any],
+        thinking: Message,
+        into: Completion,
+        *,
+        text: bool = False,
     ) -> None:
-        """Sample a whole completion, added to `into` at once."""
-        body = await self._generation(token_ids, sampling, thinking)
+        """Sample a whole completion, added to `into` at once; with its text where asked and where the engine tells it."""
+        body = await self._generation(token_ids, sampling, thinking, text=text)
         answer = await self._post(GENERATE, body, self._tokens)
         into.add(answer["choices"][0])
         self._saw(into)
 
     async def stream(
-        self, token_ids: Sequence[int], sampling: dict[str, Any], thinking: Message, into: Completion
+        self,
+        token_ids: Sequence[int],
+        sampling: dict[str, Any],
+        thinking: Message,
+        into: Completion,
+        *,
+        text: bool = False,
     ) -> AsyncGenerator[list[int], None]:
         """Sample step by step; each step is added to `into` and its ids yielded. EngineTrouble where it breaks."""
-        body = await self._generation(token_ids, sampling, thinking)
+        body = await self._generation(token_ids, sampling, thinking, text=text)
         async with aclosing(self._events(GENERATE, body)) as chunks:
             async for chunk in chunks:
                 for choice in chunk["choices"]:
@@ -267,12 +279,18 @@ class Engine:
         return body
 
     async def _generation(
-        self, token_ids: Sequence[int], sampling: dict[str, Any], thinking: Message
+        self, token_ids: Sequence[int], sampling: dict[str, Any], thinking: Message, *, text: bool
     ) -> dict[str, Any]:
+        wanted = {**sampling, "logprobs": sampling.get("logprobs") or 0}
+        if text:
+            wanted["skip_special_tokens"] = False  # as derender does
+        elif not sampling.get("stop"):
+            wanted["detokenize"] = False  # nobody reads it
         return {
             "model": self.model,
             "token_ids": list(token_ids),
-            "sampling_params": {**sampling, "logprobs": sampling.get("logprobs") or 0},
+            "sampling_params": wanted,
+            **({"output_mode": "text"} if text else {}),
             **thinking,
             **await self._salt(),
         }

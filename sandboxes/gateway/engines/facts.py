@@ -46,6 +46,7 @@ class Facts:
     tool_marker: str  # the text a tool call begins with; empty where it cannot be told
     before_call: str  # what the template puts between an assistant's text and its first tool call
     vocabulary: int | None  # how many token ids there are; None where the engine does not tell
+    as_written: bool  # without tools and reasoning, what derender says is the text of the ids and nothing else
 
 
 class Renders(Protocol):
@@ -63,6 +64,14 @@ class Renders(Protocol):
 
     async def detokenize(self, token_ids: Sequence[int]) -> str: ...
 
+    async def derender(
+        self,
+        token_ids: Sequence[int],
+        prompt_ids: Sequence[int],
+        conversation: Conversation,
+        logprobs: list[Any] | None,
+    ) -> dict[str, Any]: ...
+
 
 async def probe(engine: Renders) -> Facts:
     """Ask the engine. EngineTrouble where it does not answer."""
@@ -76,6 +85,7 @@ async def probe(engine: Renders) -> Facts:
         tool_marker=marker,
         before_call=await _before_call(engine, opening, marker),
         vocabulary=await engine.vocabulary(),
+        as_written=await _as_written(engine),
     )
 
 
@@ -116,6 +126,23 @@ async def _before_call(engine: Renders, opening: str, marker: str) -> str:
     return said.removeprefix(text).partition(marker)[0]
 
 
+async def _as_written(engine: Renders) -> bool:
+    """Tried with a turn that calls a tool: its marks, the end of turn and the line break behind it must all be said."""
+    if await engine.route() == "chat":
+        return False
+    before, ids = await _turn(engine, CALLED)
+    if not ids:  # a template without tools
+        before, ids = await _turn(engine, SAID)
+    if not ids:
+        return False
+    try:
+        told = (await engine.derender(ids, before, Conversation([USER]), None))["message"]
+    except EngineRefused:
+        return False
+    said, whole = told.get("content") or "", await engine.detokenize(before + ids)
+    return await engine.detokenize(before) + said == whole
+
+
 async def _opening(engine: Renders) -> str:
     """What the template puts before an assistant's text, beyond the prompt: an empty thought, with some."""
     return (await _rendered_turn(engine, SAID)).partition(SAID["content"])[0]
@@ -123,8 +150,14 @@ async def _opening(engine: Renders) -> str:
 
 async def _rendered_turn(engine: Renders, message: Message) -> str:
     """A turn's text after its prompt; empty where the template does not go on from the prompt."""
+    _, turn = await _turn(engine, message)
+    return await engine.detokenize(turn) if turn else ""
+
+
+async def _turn(engine: Renders, message: Message) -> tuple[list[int], list[int]]:
+    """A prompt's ids and those of its turn, which are none where the template does not go on from the prompt."""
     before = await _render(engine, Conversation([USER], [TOOL]))
     after = await _render(engine, Conversation([USER, message], [TOOL]), "closed")
     if before is None or after is None or after[: len(before)] != before:
-        return ""
-    return await engine.detokenize(after[len(before) :])
+        return before or [], []
+    return before, after[len(before) :]

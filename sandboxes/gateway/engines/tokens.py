@@ -20,6 +20,7 @@ class Completion:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     spans: list[tuple[str, int, int]] = field(default_factory=list)
+    text: str | None = None  # of `shown`, up to a stop string; None where the engine was not asked or does not tell
     _entries: list[Any] = field(default_factory=list)  # log-probs in the engine's own form
     finish_reason: str | None = None
     stop_reason: int | str | None = None
@@ -66,6 +67,8 @@ class Completion:
         self.logprobs += [math.nan if one is None else one for one in logprobs] if None in logprobs else logprobs
         self._entries += content
         self.spans += spans
+        if isinstance(text := choice.get("text"), str):
+            self.text = (self.text or "") + text
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         self.stop_reason = choice.get("stop_reason") if choice.get("stop_reason") is not None else self.stop_reason
         return new

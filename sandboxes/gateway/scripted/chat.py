@@ -19,10 +19,7 @@ class Said:
 
     def whole(self, choice: dict[str, Any]) -> dict[str, Any]:
         """The completion of a generated choice."""
-        stop = choice["stop_reason"]
-        ended = choice["finish_reason"] == "stop" and stop is None
-        said = text.decode(choice["token_ids"][:-1] if ended else choice["token_ids"]).rstrip("\ufffd")
-        message = text.parse(said.partition(stop)[0] if stop else said, tools=self._tools, think=self._think)
+        message = text.parse(shown(choice), tools=self._tools, think=self._think)
         return {"prompt_token_ids": self._prompt, "choices": [{**self._told(choice), "message": message}]}
 
     def chunk(self, step: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +53,14 @@ class Said:
         entries = choice["logprobs"]["content"]
         kept = {name: value for name, value in choice.items() if name != "weight_versions"}
         return {**kept, "logprobs": {"content": named(entries)} if self._body.get("logprobs") else None}
+
+
+def shown(choice: dict[str, Any]) -> str:
+    """The text of a generated choice: without the end of its turn, a stop string or half a character."""
+    stop = choice["stop_reason"]
+    ended = choice["finish_reason"] == "stop" and stop is None
+    said = text.decode(choice["token_ids"][:-1] if ended else choice["token_ids"]).rstrip("\ufffd")
+    return said.partition(stop)[0] if stop else said
 
 
 def named(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -201,6 +201,8 @@ class Scripted:
             await _gone(request)
         ids, finish, stop = self._sample(prompt, sampling)
         choice = self._choice(ids, finish, stop, failure=failure)
+        if body.get("output_mode") == "text":
+            choice["text"] = scripted_chat.shown(choice)
         if body.get("stream"):
             return StreamingResponse(self._stream(choice, failure, said), media_type="text/event-stream")
         gone = asyncio.create_task(_gone(request))
@@ -280,7 +282,7 @@ class Scripted:
         self, choice: dict[str, Any], failure: Failure | None, said: scripted_chat.Said | None
     ) -> AsyncIterator[str]:
         ids, content = choice["token_ids"], choice["logprobs"]["content"]
-        done = False
+        done, told = False, 0
         try:
             for at, one in enumerate(ids):
                 await asyncio.sleep(self.token_delay_s)
@@ -297,6 +299,10 @@ class Scripted:
                     return
                 if at == len(ids) - 1:
                     step |= {name: choice[name] for name in ("finish_reason", "stop_reason", "weight_versions")}
+                if "text" in choice:
+                    said_now = text.decode(ids[: at + 1]).rstrip("\ufffd")
+                    known = len(choice["text"]) if step["finish_reason"] else min(len(said_now), len(choice["text"]))
+                    step["text"], told = choice["text"][told:known], known
                 yield f"data: {json.dumps(said.chunk(step) if said else {'choices': [step]})}\n\n"
             done = True
             self.generated += 1

@@ -98,6 +98,27 @@ async def test_both_routes_leave_equal_rows_and_the_row_says_which(gateway, tool
             assert text_of(first) == text_of(second), name
 
 
+async def test_the_text_that_comes_with_the_ids_is_what_derender_makes_of_them(gateway, engine_url):
+    """Hot samples hold special tokens, halves of characters and bytes that are none."""
+    async with gateway() as (client, model, sdk), httpx.AsyncClient(base_url=engine_url, timeout=60) as engine:
+        wanted = {"model": model, "messages": [SYSTEM, USER], "max_tokens": 48, "temperature": 1.8}
+        found = await asyncio.gather(*(asked(client, sdk, **wanted, seed=n, stream=n % 4 == 3) for n in range(24)))
+        for n, (answer, row) in enumerate(found):
+            said = text_of(answer) if n % 4 == 3 else answer.choices[0].message.content
+            assert said == json.loads(row.response_message)["content"]
+            shown = row.completion_token_ids[: -1 if row.finish_reason == "stop" else None]
+            body = {
+                "model": model,
+                "chat_request": {"model": model, "messages": [USER]},
+                "prompt_token_ids": row.prompt_token_ids,
+                "generate_response": {"choices": [{"index": 0, "finish_reason": "stop", "token_ids": shown}]},
+            }
+            if shown:
+                told = (await engine.post("/v1/chat/completions/derender", json=body)).json()
+                assert said == (told["choices"][0]["message"]["content"] or ""), n
+        assert sum(len(row.completion_token_ids) for _, row in found) > 200
+
+
 async def test_the_engine_has_all_routes_so_the_token_routes_are_taken(gateway):
     async with gateway() as (client, model, sdk):
         _, row = await asked(client, sdk, model=model, messages=[USER], max_tokens=4)
