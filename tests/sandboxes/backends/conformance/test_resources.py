@@ -1,10 +1,12 @@
 """What a box may use: memory, processes, disk, descriptors, output. Every hog is the end of itself, not of its box."""
 
+import asyncio
 import signal
 
 import pytest
 
-from sandboxes.backends.base import BoxSpec, Limits
+from sandboxes.backends.base import BoxSpec, Limits, SandboxError
+from tests.sandboxes.backends.conformance.outside import mark, marked, until
 
 SMALL = Limits(memory_mb=128, workdir_mb=16, pids=24)
 
@@ -33,6 +35,26 @@ async def python(box, script: str, *, timeout_s: float = 30.0):
 )
 async def test_a_memory_hog_is_killed(small, hog):
     assert (await python(small, hog)).exit_code == -signal.SIGKILL
+
+
+OUTLIVE_THE_RUNNER = "echo 0 > /proc/self/oom_score_adj; exec head -c 300000000 /dev/zero > /testbed/fill"
+
+
+async def test_a_box_whose_runner_is_killed_for_memory_says_so(backend):
+    box = await backend.start(BoxSpec(limits=Limits(memory_mb=64)))
+    with pytest.raises(SandboxError, match=r"ended with status 137, [1-9]\d* processes killed for memory"):
+        await box.exec(["sh", "-c", OUTLIVE_THE_RUNNER], timeout_s=30)
+    await box.close()
+
+
+async def test_a_box_that_ended_otherwise_blames_no_memory(backend):
+    box, sleep = await backend.start(BoxSpec()), mark()
+    busy = asyncio.ensure_future(box.exec(["sleep", sleep], timeout_s=60))
+    (command,) = await until(lambda: marked(sleep), "the command runs")
+    command.parent().kill()  # the runner
+    with pytest.raises(SandboxError, match=r"ended with status 137, 0 processes killed for memory"):
+        await busy
+    await box.close()
 
 
 SYSTEM_V = """
