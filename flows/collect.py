@@ -15,7 +15,18 @@ from sandboxes.prompts import read
 from tasks.events import tell
 from tasks.land import land
 from tasks.progress import Progress
-from tasks.rollout import Draw, cast, dispatch, fetch, load_problems, own_run_id, rehearse, roll_out, shards
+from tasks.rollout import (
+    Draw,
+    cast,
+    dispatch,
+    fetch,
+    load_problems,
+    own_run_id,
+    rehearse,
+    roll_out,
+    same_prompts,
+    shards,
+)
 from tasks.showing import ashow
 from tasks.stage import Play
 from tasks.unseen import unseen
@@ -110,6 +121,7 @@ async def collect(
     print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
     play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed, read(prompts))
+    await same_prompts(draw.run_id, play.prompts)
     await rehearse(play)
     await load_problems(list(wanted))
     todo, known = dispatch(draw)

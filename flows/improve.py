@@ -44,7 +44,7 @@ from tasks.loop.loop import Loop, Turn
 from tasks.loop.parts import Settled, Standing, State
 from tasks.progress import Progress
 from tasks.release import promote, register
-from tasks.rollout import PROBLEMS, Draw, load_problems, own_run_id
+from tasks.rollout import PROBLEMS, Draw, load_problems, own_run_id, same_prompts
 from tasks.serving.engine import Swap
 from tasks.showing import ashow
 from tasks.stage import Play, Stage, set_up
@@ -205,6 +205,7 @@ async def improve(
         deadline_s,
         prompts=read_prompts(prompts),
     )
+    await same_prompts(name, play.prompts)
     with alone():
         kinds = list({**wanted, **exam.problems} if judge else wanted)
         await load_problems(kinds)

@@ -9,7 +9,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from lakehouse.collecting import remaining
+from lakehouse.collecting import remaining, told_by
 from lakehouse.erased import erased_among
 from lakehouse.planning import choose
 from lakehouse.records import Dispatch, Mode, Problem, Split, digest, episode_id, group_id, now
@@ -20,6 +20,7 @@ from sandboxes.agents import CommandAgent, DefinitionError, find
 from sandboxes.episode import Result
 from sandboxes.problems.library import load, prepare
 from sandboxes.programs import check
+from sandboxes.prompts import PromptError, Prompts
 from tasks.progress import Progress
 from tasks.retrying import infrastructure
 from tasks.stack.settings import Settings
@@ -139,6 +140,21 @@ async def rehearse(play: Play) -> None:
                 f"{', '.join(play.prompts.own)} would change nothing. Leave --prompts out"
             )
         await check(agent, await asyncio.to_thread(backends.choose, play.backend), Settings().door)
+
+
+async def same_prompts(run_id: str, prompts: Prompts) -> None:
+    """PromptError where a run or a loop that goes on was told something else before: its groups would be of both."""
+    for before in await asyncio.to_thread(told_by, None, run_id):
+        if before != prompts.own:
+            raise PromptError(
+                f"{run_id} was begun with {_named(before)} and would go on with {_named(prompts.own)}, so that samples of one "
+                "problem would not have been told the same: give the prompts that it began with, or leave its id out to "
+                "begin anew"
+            )
+
+
+def _named(own: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {text}" for name, text in sorted(own.items())) or "the shipped prompts"
 
 
 @task(cache_policy=NO_CACHE, retries=1, retry_delay_seconds=2, retry_condition_fn=infrastructure)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sandboxes.backends import cgroup, endings, images, piped, seccomp
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, SandboxError
-from sandboxes.backends.client import LINE_LIMIT, RunnerBox, gateway_folder, runner_command
+from sandboxes.backends.client import LINE_LIMIT, RunnerBox, ended, gateway_folder, runner_command
 from sandboxes.backends.foreign import MOUNT, PYTHON, binds, in_folder
 from sandboxes.backends.piped import Piped
 
@@ -88,10 +88,7 @@ def _box(process: Piped, group: cgroup.Group, spec: BoxSpec) -> RunnerBox:
     async def why_gone() -> str:
         with suppress(TimeoutError):  # the end of its output comes a moment before its own
             await asyncio.wait_for(process.wait(), 2.0)
-        code = process.returncode
-        killed = group.oom_kills()
-        said = (await errors.read(4096)).decode(errors="replace").strip()
-        return f"bubblewrap ended with status {code}, {killed} processes killed for memory. {said}".strip()
+        return ended("bubblewrap", process.returncode, group.oom_kills(), await errors.read(4096))
 
     box = RunnerBox(process.stdout, process.stdin, spec, end=end, why_gone=why_gone)
     lease = asyncio.get_running_loop().call_later(spec.limits.lease_s, _kill, process)

@@ -61,6 +61,14 @@ def gateway_folder(socket: Path) -> Path:
     return folder
 
 
+def ended(what: str, code: int | None, killed: int, said: bytes) -> str:
+    """How a box ended that nobody closed, the same words for every backend. `killed`: of its processes, for memory."""
+    status = "" if code is None else f" with status {code}"
+    return (
+        f"{what} ended{status}, {killed} processes killed for memory. {said.decode(errors='replace').strip()}".strip()
+    )
+
+
 def _forward(gateway: Path | None) -> dict[str, Any] | None:
     """What the runner must know to pass connections on; None where the box reaches nothing."""
     if gateway is None:

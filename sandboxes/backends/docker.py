@@ -1,12 +1,15 @@
 """Boxes from a Docker engine: a hardened container whose PID 1 is the runner, spoken to over its attached streams."""
 
 import asyncio
+import logging
 import math
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from docker.types import LogConfig, Mount, Ulimit
 
 from sandboxes.backends import endings, images, seccomp
 from sandboxes.backends.base import GATEWAY_FOLDER, BackendUnavailable, BoxSpec, Limits, SandboxError
-from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, gateway_folder, runner_command
+from sandboxes.backends.client import BASE_ENV, LINE_LIMIT, RunnerBox, ended, gateway_folder, runner_command
 from sandboxes.backends.foreign import MOUNT, PYTHON, Foreign, in_docker, must_have_shell, with_conda
 
 LABEL = "lakeloop.box"
@@ -26,7 +29,10 @@ LEASE_LABEL = "lakeloop.lease_until"  # seconds since the epoch
 CONTROLLER_LABEL = "lakeloop.controller"  # host:pid of whoever holds the box
 CALL_TIMEOUT_S = 60
 REMOVE_DEADLINE_S = 20.0
+ENDED_S = 2.0  # to learn how a container ended
 EngineError = (docker.errors.DockerException, requests.RequestException, OSError)
+
+log = logging.getLogger(__name__)
 
 
 def connect() -> docker.DockerClient:
@@ -181,9 +187,29 @@ async def _box(client: docker.DockerClient, container: str, stream: socket.socke
         await asyncio.to_thread(_remove, client, container)
 
     async def why_gone() -> str:
-        return f"the container ended. {errors[-2000:].decode(errors='replace')}".strip()
+        code, killed = await asyncio.to_thread(_ending, client, container)
+        return ended("the container", code, killed, bytes(errors[-2000:]))
 
     return RunnerBox(output, writer, spec, end=end, why_gone=why_gone)
+
+
+def _ending(client: docker.DockerClient, container: str) -> tuple[int | None, int]:
+    """Of a container that is gone: its status, and how often something of it was killed for memory.
+
+    Its events are all that is left of it. That of memory may come after that of the end, and is waited for after a SIGKILL.
+    """
+    code, killed, until = None, 0, time.time() + ENDED_S
+    try:
+        with closing(client.events(since=1, until=until, filters={"container": container}, decode=True)) as events:
+            for event in events:
+                killed += event["Action"] == "oom"
+                if event["Action"] == "die":
+                    code = int(event["Actor"]["Attributes"]["exitCode"])
+                if code is not None and (killed or code != 128 + signal.SIGKILL):
+                    break
+    except EngineError as error:
+        log.warning("the engine does not say how container %s ended: %s", container[:12], error)
+    return code, killed
 
 
 async def _demultiplex(frames: asyncio.StreamReader, output: asyncio.StreamReader, errors: bytearray) -> None:

@@ -1,11 +1,14 @@
 """What is said where rounds had nothing to train on; the rounds themselves run in test_loop."""
 
+import importlib
+
 import pytest
 
 from flows import improve as flow
 from flows.improve import NothingImproved, Round
 from lakehouse.evaluation.exam import Exam
 from lakehouse.evaluation.policy import read
+from sandboxes.prompts import SHIPPED, PromptError
 from tasks.loop.admission import Infeasible
 
 
@@ -46,3 +49,18 @@ async def test_a_policy_without_evaluations_is_refused_before_anything_runs(monk
     monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
     with pytest.raises(Infeasible, match="policy strict is the gate's at evaluations"):
         await flow.improve.fn(policy="strict", evaluate_problems={})
+
+
+@pytest.mark.parametrize(("name", "given"), [("collect", {"run_id": "run-7"}), ("improve", {"loop_id": "run-7"})])
+async def test_what_goes_on_is_asked_for_its_prompts_before_anything_runs(monkeypatch, tmp_path, name, given):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    module = importlib.import_module(f"flows.{name}")
+
+    async def others(run_id, prompts):
+        assert (run_id, prompts) == ("run-7", SHIPPED)
+        raise PromptError("it was told something else")
+
+    monkeypatch.setattr(module, "same_prompts", others)
+    with pytest.raises(PromptError, match="something else"):
+        await getattr(module, name).fn(**given)
+    assert not list(tmp_path.glob("**/*.parquet"))

@@ -2,12 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.records import Dispatch, episode_id, group_id, now
+from lakehouse.records import Dispatch, Episode, Evidence, dumps, episode_id, group_id, now
 from lakehouse.write import Writer
 from sandboxes.agents import DefinitionError, Sampling
 from sandboxes.problems.library import load
-from sandboxes.prompts import read
-from tasks.rollout import Draw, cast, dispatch, rehearse, shards
+from sandboxes.prompts import SHIPPED, PromptError, read
+from tasks.rollout import Draw, cast, dispatch, rehearse, same_prompts, shards
 from tasks.stage import Play
 
 
@@ -93,3 +93,61 @@ def test_a_run_goes_on_with_the_same_episodes_and_anew_where_a_problem_has_anoth
     same = {(one.episode_id, one.group_id) for one in todo if one.problem_id == problems[1].problem_id}
     assert before & after == same
     assert len(after - before) == 2
+
+
+def graded(intent, prompts):
+    """As much of an episode as says what it was told."""
+    facts = {"answer": {"match": True}} | ({"prompts": prompts.own} if prompts.own else {})
+    shared = intent.model_dump(exclude={"created_at", "loop_id"})
+    none = dict.fromkeys(("n_calls", "n_prompt_tokens", "n_completion_tokens", "duration_s"), 0)
+    episode = Episode(
+        **shared | none | {"attempt_id": "a", "problem_kind": "swe", "split": "train", "backend": "none", "status": "ok",
+                           "error": None, "session_id": "s", "model_name": "tiny", "model_version": 1,
+                           "started_at": now(), "ended_at": now()}
+    )  # fmt: skip
+    Writer().append("dispatches", [intent])
+    Writer().append("episodes", [episode])
+    Writer().append(
+        "evidence",
+        [
+            Evidence(
+                episode_id=intent.episode_id,
+                attempt_id="a",
+                name=name,
+                value=dumps(value),
+                producer="test 1",
+                created_at=now(),
+            )
+            for name, value in facts.items()
+        ],
+    )
+
+
+async def test_a_run_or_a_loop_does_not_go_on_under_other_prompts(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path / "home"))
+    own = {}
+    for name, text in (("mine", "Repair it."), ("other", "Repair it!")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "swe.system.txt").write_text(text)
+        own[name] = read(tmp_path / name)
+    first, second = intents(1, 2)
+    for prompts in (SHIPPED, *own.values()):
+        await same_prompts("run", prompts)  # nothing was told yet
+    graded(first, own["mine"])
+    graded(second.model_copy(update={"run_id": "loop-1", "loop_id": "loop"}), SHIPPED)
+    Writer().append("dispatches", [second.model_copy(update={"episode_id": "ep-ungraded", "run_id": "run"})])
+    await same_prompts("run", own["mine"])
+    await same_prompts("loop", SHIPPED)
+    digests = {name: prompts.own["swe.system.txt"] for name, prompts in own.items()}
+    with pytest.raises(
+        PromptError, match=rf"run was begun with swe.system.txt {digests['mine']} and would go on with the ship"
+    ):
+        await same_prompts("run", SHIPPED)
+    with pytest.raises(
+        PromptError, match=rf"and would go on with swe.system.txt {digests['other']}, so .* leave its id out"
+    ):
+        await same_prompts("run", own["other"])
+    with pytest.raises(
+        PromptError, match=r"loop was begun with the shipped prompts and would go on with swe.system.txt"
+    ):
+        await same_prompts("loop", own["mine"])

@@ -21,6 +21,7 @@ PATIENCE_S = 2.0  # for killing one by one, which a fork bomb may outrun
 PAUSE_S = 0.0005
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 OPEN_FILES = 4096
+MESSAGE_QUEUES = 819_200  # bytes: the kernel's default, whatever our controller or the engine has
 
 awaited: set[int] = set()  # processes whose status somebody wants
 statuses: dict[int, int] = {}  # of those that have ended, as exit codes: minus the signal where one ended it
@@ -32,6 +33,8 @@ def be_ready() -> None:
     global oom_score
     oom_score = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    with contextlib.suppress(ValueError):  # where it is lower for good already
+        resource.setrlimit(resource.RLIMIT_MSGQUEUE, (MESSAGE_QUEUES, MESSAGE_QUEUES))
     if ROOT:
         os.setgroups([])
 

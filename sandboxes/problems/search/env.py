@@ -31,6 +31,14 @@ class Spec(BaseModel):
     def expert(self) -> list[ToolCall]:
         return [ToolCall(name, arguments) for name, arguments in self.path]
 
+    @property
+    def support(self) -> list[str]:
+        """Titles of all passages that must be read, the one with the answer last. A bridge is listed to the oracle, not opened."""
+        kind, _, bridge = self.template.partition("/")
+        country = self.target.partition(" / ")[0]
+        first = [f"{country} / {bridge.capitalize()}"] if kind == "bridge" else []
+        return first + [arguments["title"] for name, arguments in self.path if name == "open"]
+
 
 def _tool(name: str, description: str, parameter: str) -> Mapping[str, Any]:
     schema = {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
@@ -105,10 +113,16 @@ class World:
             "exact": exact(self.given, self.spec.accepted),
             "f1": f1(self.given, self.spec.accepted),
         }
+        listed = {title for titles in self.results for title in titles}
+        support = self.spec.support
         retrieval = {
             "queries": self.queries,
             "results": self.results,
             "opened": self.opened,
+            "pages": [1] * len(self.opened),  # a passage has one
+            "support": support,
+            "support_opened": [title for title in support if title in self.opened],
+            "support_listed": [title for title in support if title in listed],
             "hit": self.spec.target in self.seen,
             "corpus": self.corpus.digest,
             "k": K,

@@ -1,11 +1,15 @@
 """When a box ends: it is closed, a call to it is cancelled, its lease is over, its controller dies. Then nothing of it is left."""
 
 import asyncio
+import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from sandboxes.backends import cgroup, client, runner
 from sandboxes.backends.base import BoxSpec, Limits, SandboxError
 from tests.sandboxes.backends.conformance.outside import mark, marked, until
 
@@ -43,6 +47,53 @@ async def test_a_box_ends_with_its_lease(backend):
         await box.exec(["sleep", sleep], timeout_s=60)
     assert not marked(sleep)
     await box.close()
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")  # of version 1: what is in there when it freezes does not die of SIGKILL
+
+
+@pytest.fixture
+def frozen():
+    """Freezes a process for good, until the test is over."""
+    group = FREEZER / f"lakeloop-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no freezer of control groups' version 1: {error}")
+
+    def freeze(process):
+        (group / "cgroup.procs").write_text(str(process.pid))
+        (group / "freezer.state").write_text("FROZEN")
+
+    yield freeze
+    (group / "freezer.state").write_text("THAWED")
+    end = time.monotonic() + 15
+    while (group / "cgroup.procs").read_text():
+        assert time.monotonic() < end, "what was frozen does not end"
+        time.sleep(0.05)
+    group.rmdir()
+
+
+@pytest.mark.optional  # the kernel must have what no box can make: a process that does not die
+async def test_a_process_that_cannot_be_killed_ends_its_box(backend, frozen, monkeypatch):
+    patient = runner.program()
+    hasty = patient.replace(b"KILL_DEADLINE_S = 20.0", b"KILL_DEADLINE_S = 01.0")  # as long, for its length is told
+    assert hasty != patient
+    monkeypatch.setattr(runner, "program", lambda: hasty)
+    monkeypatch.setattr(client, "GRACE_S", 5.0)
+    monkeypatch.setattr(cgroup, "REMOVE_DEADLINE_S", 1.0)
+    box, sleep = await backend.start(BoxSpec()), mark()
+    busy = asyncio.ensure_future(box.exec(["sleep", sleep], timeout_s=1))
+    (command,) = await until(lambda: marked(sleep), "the command runs")
+    init = command.parent()
+    frozen(command)
+    await until(lambda: not init.cmdline(), "the runner gives its box up", deadline_s=4)  # it exits: its memory is gone
+    with pytest.raises(SandboxError):
+        await busy
+    with pytest.raises(SandboxError):
+        await sh(box, "true")
+    with pytest.raises(SandboxError, match=r"would not die|cannot be removed"):
+        await box.close()
 
 
 CONTROLLER = """

@@ -149,6 +149,16 @@ async def test_names_that_would_fill_the_answer_are_refused(box):
         await box.snapshot()
 
 
+async def test_a_tree_of_more_than_fifty_thousand_files_is_refused(box):
+    await sh(box, "rm -r pkg")
+    many = "import os\nfor n in range(50_000): os.close(os.open(str(n), os.O_CREAT))"
+    assert (await box.exec(["python3", "-c", many], timeout_s=60)).exit_code == 0
+    assert len(await box.snapshot()) == 50_000
+    await sh(box, "touch more")
+    with pytest.raises(ValueError, match=r"claims more than .* 50000 files"):
+        await box.snapshot()
+
+
 async def test_deep_and_many_folders_are_refused_and_not_the_end(box):
     await box.exec(["python3", "-c", "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"], timeout_s=20)
     with pytest.raises(ValueError):

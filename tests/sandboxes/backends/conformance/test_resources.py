@@ -1,10 +1,14 @@
 """What a box may use: memory, processes, disk, descriptors, output. Every hog is the end of itself, not of its box."""
 
+import asyncio
+import resource
 import signal
+from contextlib import suppress
 
 import pytest
 
-from sandboxes.backends.base import BoxSpec, Limits
+from sandboxes.backends.base import BoxSpec, Limits, SandboxError
+from tests.sandboxes.backends.conformance.outside import mark, marked, until
 
 SMALL = Limits(memory_mb=128, workdir_mb=16, pids=24)
 
@@ -35,6 +39,26 @@ async def test_a_memory_hog_is_killed(small, hog):
     assert (await python(small, hog)).exit_code == -signal.SIGKILL
 
 
+OUTLIVE_THE_RUNNER = "echo 0 > /proc/self/oom_score_adj; exec head -c 300000000 /dev/zero > /testbed/fill"
+
+
+async def test_a_box_whose_runner_is_killed_for_memory_says_so(backend):
+    box = await backend.start(BoxSpec(limits=Limits(memory_mb=64)))
+    with pytest.raises(SandboxError, match=r"ended with status 137, [1-9]\d* processes killed for memory"):
+        await box.exec(["sh", "-c", OUTLIVE_THE_RUNNER], timeout_s=30)
+    await box.close()
+
+
+async def test_a_box_that_ended_otherwise_blames_no_memory(backend):
+    box, sleep = await backend.start(BoxSpec()), mark()
+    busy = asyncio.ensure_future(box.exec(["sleep", sleep], timeout_s=60))
+    (command,) = await until(lambda: marked(sleep), "the command runs")
+    command.parent().kill()  # the runner
+    with pytest.raises(SandboxError, match=r"ended with status 137, 0 processes killed for memory"):
+        await busy
+    await box.close()
+
+
 SYSTEM_V = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +68,37 @@ print(libc.shmget(0, 64 << 20, 0o1600), libc.msgget(0, 0o1600), libc.semget(0, 3
 
 async def test_memory_cannot_be_left_behind_in_system_v_ipc(small):
     assert (await python(small, SYSTEM_V)).stdout == b"-1 -1 -1\n"
+
+
+QUEUES = """
+import ctypes, os, resource
+rt = ctypes.CDLL("librt.so.1", use_errno=True)
+total = 0  # may be none: one quota is shared by all boxes of a machine
+while True:
+    like = (ctypes.c_long * 8)(0, 10, 8192)  # struct mq_attr: ten messages of 8 KiB
+    if rt.mq_open(b"/q%d" % total, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, ctypes.byref(like)) < 0:
+        break
+    total += 81920
+print(total <= 819_200, os.strerror(ctypes.get_errno()))
+resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1 << 24, 1 << 24))
+"""
+
+
+async def test_message_queues_are_limited_and_end_with_the_box(backend):
+    was = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+    with suppress(
+        ValueError, PermissionError
+    ):  # a controller with a higher limit gives its boxes none, where it may have one
+        resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1 << 24, 1 << 24))
+    try:
+        for _ in range(2):  # and the second box finds nothing of the first
+            box = await backend.start(BoxSpec(limits=SMALL))
+            result = await python(box, QUEUES)
+            assert result.stdout == b"True Too many open files\n"
+            assert b"not allowed to raise maximum limit" in result.stderr
+            await box.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_MSGQUEUE, was)
 
 
 async def test_a_crowd_meets_the_process_limit_and_zombies_do_not_stay_in_it(small):
@@ -122,4 +177,27 @@ async def test_the_processor_share_is_bounded(backend):
     result = await python(box, BURN)
     used = sum(float(line) for line in result.stdout.split())
     assert used < 2 * 0.5 + 0.4  # and what was burnt to start
+    await box.close()
+
+
+SHARE = """
+import os, time
+def used():  # by every process of the box, in seconds
+    ticks = 0
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with open(f"/proc/{pid}/stat") as file:
+            ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+before, own, began = used(), time.process_time(), time.monotonic()
+while time.monotonic() < began + 3: pass
+print(used() - before, time.process_time() - own)
+"""
+
+
+async def test_a_background_process_and_a_command_share_the_processor_of_one_box(backend):
+    box = await backend.start(BoxSpec(limits=Limits(cpus=0.5)))
+    await box.start(["python3", "-c", "while True: pass"])
+    both, command = map(float, (await python(box, SHARE)).stdout.split())
+    assert both < 3 * 0.5 + 0.4
+    assert both - command > 0.1 < command  # neither of them stood still
     await box.close()

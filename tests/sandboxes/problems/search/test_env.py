@@ -5,7 +5,7 @@ import pytest
 from sandboxes.backends.base import SandboxError
 from sandboxes.problems.base import EnvironmentFailure
 from sandboxes.problems.search import KIND
-from sandboxes.problems.search.env import PARAMETER, K
+from sandboxes.problems.search.env import PARAMETER, K, Spec
 from sandboxes.problems.search.kind import SearchKind
 from sandboxes.problems.search.questions import generate
 
@@ -92,6 +92,35 @@ async def test_the_evidence_says_what_was_answered_and_how_it_was_found(environm
     assert retrieval.value["opened"] == ["Aland / Area"]
     assert retrieval.value["corpus"] == small.digest
     assert retrieval.value["k"] == K and retrieval.value["engine"].startswith("bm25s ")
+
+
+async def test_the_evidence_says_which_of_the_passages_that_must_be_read_were_listed_and_opened(small):
+    asked = {json.loads(problem.spec)["template"]: problem for problem in generate(small, 0, 50)}
+    bridge = await SearchKind(small).open(asked["bridge/capital"], NoBackend())
+    target = json.loads(asked["bridge/capital"].spec)["target"]
+    country = target.split(" / ")[0]
+    await bridge.call("search", {"query": f"capital {small.countries[country]['Capital']}"})
+    _, retrieval = await bridge.grade()
+    assert retrieval.value["support"] == [f"{country} / Capital", target]
+    assert f"{country} / Capital" in retrieval.value["support_listed"]
+    assert retrieval.value["support_opened"] == retrieval.value["pages"] == []
+    await bridge.call("open", {"title": target.lower()})
+    _, retrieval = await bridge.grade()
+    assert (retrieval.value["support_opened"], retrieval.value["pages"]) == ([target], [1])
+
+
+async def test_every_passage_that_must_be_read_is_there_and_the_expert_opens_or_lists_all(problems, shipped):
+    for problem in problems:
+        spec = Spec.model_validate_json(problem.spec)
+        assert all(shipped.find(title).title == title for title in spec.support)
+        assert len(set(spec.support)) == len(spec.support) > 1 and spec.support[-1] == spec.target
+    for problem in problems[::20]:
+        environment = await KIND.open(problem, NoBackend())
+        for call in KIND.expert(problem):
+            await environment.call(call.name, call.arguments)
+        _, retrieval = await environment.grade()
+        found = {*retrieval.value["support_listed"], *retrieval.value["support_opened"]}
+        assert found == set(retrieval.value["support"]), problem.prompt
 
 
 async def test_no_answer_is_evidence_too(environment):
