@@ -7,7 +7,7 @@ from prefect.artifacts import acreate_table_artifact
 from pydantic import BaseModel, Field
 
 from sandboxes.problems.swe.build import COMBINED, SINGLES, Order, Report
-from tasks.build import builder, known, make, put
+from tasks.build import builder, known, make_all, put
 from tasks.showing import ashow
 
 
@@ -28,6 +28,7 @@ async def build(
     seed: int = 0,
     fresh: bool = False,
     folder: str | None = None,
+    workers: Annotated[int, Field(ge=1)] | None = None,
     load: bool = True,
     backend: Literal["auto", "docker", "bubblewrap"] = "auto",
 ) -> Built:
@@ -41,6 +42,7 @@ async def build(
         seed: Another seed draws other bugs.
         fresh: Begin with nothing, instead of adding to the shipped problems.
         folder: Where problems and journal are written. Default: problems/swe below the home folder.
+        workers: Packages that are built at a time; the result is the same. Default: one for each core.
         load: Put what was built into the lake.
         backend: Where code runs. auto: Docker if an engine answers, else bubblewrap.
     """
@@ -48,8 +50,7 @@ async def build(
     wanted = known(packages)
     worker, out = builder(folder, backend, fresh=fresh)
     print(f"building into {out}: if this is interrupted, the same parameters continue it")
-    for name in wanted:
-        await make(name, worker, order, out)
+    await make_all(wanted, worker, order, out, workers)
     report = worker.report
     await ashow(
         acreate_table_artifact,

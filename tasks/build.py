@@ -1,6 +1,7 @@
 """Build: the Prefect tasks that make problems out of a package, and put what was made where it is used."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,9 +38,31 @@ def known(packages: Sequence[str] | None) -> list[str]:
     return list(packages or PACKAGES)
 
 
+async def make_all(names: Sequence[str], builder: Builder, order: Order, out: Path, workers: int | None) -> None:
+    """Problems of these packages, so many packages at a time (none given: one for each core), in the given order.
+
+    What is there is written down whenever a package is done.
+    """
+    room, writing = asyncio.Semaphore(workers or len(os.sched_getaffinity(0))), asyncio.Lock()
+
+    async def one(name: str) -> None:
+        async with room:
+            await make(name, builder, order)
+        async with writing:
+            await asyncio.to_thread(shipped.write, out, list(builder.problems))
+
+    under_way = [asyncio.ensure_future(one(name)) for name in names]
+    try:
+        await asyncio.gather(*under_way)
+    finally:  # where one failed, the others do not go on behind its back
+        for other in under_way:
+            other.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+
 @task(cache_policy=NO_CACHE, task_run_name="make {name}")
-async def make(name: str, builder: Builder, order: Order, out: Path) -> int:
-    """Problems of one package, written down when they are all there; how many."""
+async def make(name: str, builder: Builder, order: Order) -> int:
+    """Problems of one package; how many."""
     package = PACKAGES[name]
     progress = await Progress.begin(f"building {name}", builder.missing(package, order))
     made = 0
@@ -48,7 +71,6 @@ async def make(name: str, builder: Builder, order: Order, out: Path) -> int:
         await progress.advance()
     if progress.done < progress.total:  # there were no more candidates
         await progress.advance(progress.total - progress.done)
-    await asyncio.to_thread(shipped.write, out, builder.problems)
     return made
 
 

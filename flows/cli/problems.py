@@ -250,6 +250,9 @@ def build_swe(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the problems and the journal. Default: below the home folder.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Packages built at a time; the result is the same. Default: one per core.")
+    ] = None,
     load: Annotated[bool, typer.Option(help="Put what was built into the lake.")] = True,
     backend: Annotated[str, typer.Option(help="Where code runs: auto, docker or bubblewrap.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -267,6 +270,7 @@ def build_swe(
         "combined": combined,
         "versions": versions,
         "seed": seed,
+        "workers": workers,
     }
     given |= {"fresh": fresh, "folder": None if out is None else str(out.resolve()), "load": load, "backend": backend}
     # Progress goes beside the report.
@@ -285,7 +289,7 @@ def build_swe(
     for reason, count in sorted(report.rejected.items(), key=lambda one: -one[1]):
         console.print(f"rejected {count:>4}  {reason}", highlight=False, markup=False)
     console.print(
-        f"{report.told} problems from {report.kept} of {report.tried} candidates, {report.per_hour:.0f} an hour; "
+        f"{report.kept} of {report.tried} candidates kept, {report.per_hour:.0f} an hour, told as {report.told} problems; "
         f"{built.new} new in the lake; {built.folder}",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip

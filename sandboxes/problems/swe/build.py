@@ -1,16 +1,17 @@
 """Make problems: draw bugs, see in boxes which of them hold up, tell those as problems.
 
 The same seed draws the same candidates. A build that was stopped goes on where it was, and one that starts from problems
-that are there already adds to them and leaves them as they are.
+that are there already adds to them and leaves them as they are. Packages may be built side by side: a statement begins with
+its package, and combinations are of one package, so none depends on another, and the result is the same in any order.
 """
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 from lakehouse.records import Problem, digest
 from sandboxes.backends.base import Backend
@@ -23,8 +24,8 @@ from sandboxes.problems.swe.validate import Gold, Rejected
 
 HINTS = (3, 3, 3, 2, 3, 3, 1, 3, 3, 3, 0, 3)  # of a package's problems with one bug, in turn
 HINTS_COMBINED = (2, 1, 2, 0)
-SINGLES = 32
-COMBINED = 10
+SINGLES = 24
+COMBINED = 18
 TOLD_ALIKE = "another problem has the same statement"  # whoever reads it could not know which of the two is meant
 
 
@@ -36,7 +37,8 @@ class Verdict(BaseModel):
     key: str
     package: str = ""
     kind: str = ""  # of the mutation; "combined" or "versions"
-    seconds: float
+    seconds: float  # that it took
+    elapsed: float | None = None  # since the verdict before it, on any package: these add up to the clock on the wall
     problem: Problem | None
     reason: str = ""
 
@@ -58,21 +60,34 @@ class Report(BaseModel):
     tried: int = 0
     kept: int = 0
     told: int = 0  # problems made of those that were kept: some bugs are told twice, with different hints
-    seconds: float = 0.0
+    seconds: float = 0.0  # on the clock, all packages together
+    worked: float = 0.0  # of every candidate, added up: more than passed on the clock where several were tried at once
     by_package: dict[str, Rates] = {}
     by_kind: dict[str, Rates] = {}
     rejected: dict[str, int] = {}  # by reason
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def per_hour(self) -> float:
-        return 3600 * self.told / max(1.0, self.seconds)
+        """Problems kept per hour on the clock; none is counted again for being told twice."""
+        return round(3600 * self.kept / max(1.0, self.seconds), 1)
 
-    def add(self, verdict: Verdict, told: int) -> None:
+    @classmethod
+    def of(cls, counted: Iterable[tuple[Verdict, int]]) -> "Report":
+        """From verdicts, and how many problems were told of each; packages in alphabetical order."""
+        report = cls()
+        for verdict, told in sorted(counted, key=lambda one: one[0].package):
+            report._add(verdict, told)
+        report.seconds, report.worked = round(report.seconds, 1), round(report.worked, 1)
+        return report
+
+    def _add(self, verdict: Verdict, told: int) -> None:
         kept = verdict.problem is not None
         self.tried += 1
         self.kept += kept
         self.told += told
-        self.seconds = round(self.seconds + verdict.seconds, 1)
+        self.seconds += verdict.seconds if verdict.elapsed is None else verdict.elapsed
+        self.worked += verdict.seconds
         for rates, name in ((self.by_package, verdict.package), (self.by_kind, verdict.kind)):
             rate = rates.setdefault(name, Rates())
             rate.tried += 1
@@ -92,17 +107,26 @@ class Order:
 
 
 class Builder:
-    """Validates candidates one after the other. `problems` holds those that were there and those that passed everything."""
+    """Validates the candidates of a package one after the other; several packages may be under way at a time.
+
+    `problems` holds those that were there and those that passed everything.
+    """
 
     def __init__(self, out: Path, backend: Backend, existing: Sequence[Problem] = ()) -> None:
         self.backend = backend
-        self.report = Report()
         self.problems = list(existing)
+        self._counted: list[tuple[Verdict, int]] = []
+        self._last = time.monotonic()  # when the last verdict was found
         self._gold: dict[tuple[str, str], Gold] = {}
         out.mkdir(parents=True, exist_ok=True)
         self._journal = out / "journal.jsonl"
         lines = self._journal.read_text().splitlines() if self._journal.exists() else []
         self._known = {verdict.key: verdict for verdict in map(Verdict.model_validate_json, lines)}
+
+    @property
+    def report(self) -> Report:
+        """What came of it so far, the same in whatever order packages were built."""
+        return Report.of(self._counted)
 
     async def package(self, package: Package, order: Order) -> AsyncIterator[Problem]:
         """Everything of one package, as it is found."""
@@ -227,7 +251,7 @@ class Builder:
         told = [] if verdict.problem is None else [verdict.problem, drafts.pointed(verdict.problem)]
         made = [problem for problem in told if problem is not None and not self._told(problem)]
         self.problems += made
-        self.report.add(verdict, len(made))
+        self._counted.append((verdict, len(made)))
         return verdict.problem
 
     def _told(self, problem: Problem) -> bool:
@@ -246,5 +270,14 @@ class Builder:
             problem = drafted.model_copy(update={"oracle_passed": True, "null_failed": True})
         except Rejected as why:
             reason = str(why)
-        seconds = time.monotonic() - started
-        return Verdict(key=key, package=package.name, kind=kind, seconds=seconds, problem=problem, reason=reason)
+        ended = time.monotonic()
+        elapsed, self._last = ended - self._last, ended
+        return Verdict(
+            key=key,
+            package=package.name,
+            kind=kind,
+            seconds=ended - started,
+            elapsed=elapsed,
+            problem=problem,
+            reason=reason,
+        )
