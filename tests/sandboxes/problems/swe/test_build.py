@@ -8,7 +8,7 @@ from lakehouse.records import Problem
 from sandboxes.backends.base import SandboxError
 from sandboxes.backends.scripted import ScriptedBackend
 from sandboxes.problems.swe import drafts, shipped, validate
-from sandboxes.problems.swe.build import TOLD_ALIKE, Builder, Order
+from sandboxes.problems.swe.build import TOLD_ALIKE, Builder, Order, Report, Verdict
 from sandboxes.problems.swe.kind import KIND
 from sandboxes.problems.swe.spec import Bug, read_spec
 
@@ -120,3 +120,17 @@ def test_less_told_more_wrong_and_less_to_see_is_harder(problem):
 def test_a_problem_with_one_bug_has_the_same_spec_as_before_there_were_several(problem: Problem):
     assert not {"also", "commands", "metadata"} & set(read_spec(problem).model_dump(exclude_defaults=True))
     assert read_spec(problem).dump() == read_spec(problem.model_copy(update={"spec": read_spec(problem).dump()})).dump()
+
+
+def test_the_report_is_the_same_in_whatever_order_packages_were_built():
+    def verdict(package, kind, elapsed, reason="no test notices"):
+        return Verdict(
+            key=f"{package} {kind}", package=package, kind=kind, seconds=4, elapsed=elapsed, problem=None, reason=reason
+        )
+
+    of_a = [(verdict("a", "compare", 4), 0), (verdict("a", "slice", 1, "the tests do not end"), 0)]
+    of_b = [(verdict("b", "slice", 2), 0)]
+    found = Report.of([of_b[0], *of_a])
+    assert found.model_dump_json() == Report.of([of_a[0], of_b[0], of_a[1]]).model_dump_json()
+    assert (found.tried, found.seconds, found.worked) == (3, 7.0, 12.0)
+    assert list(found.by_package) == ["a", "b"] and found.by_kind["slice"].tried == 2
