@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 unexport PYTHONDONTWRITEBYTECODE # else each of the thousand processes of a test run compiles our modules anew
-.PHONY: help quickstart test install install-engine install-clients install-camel system boxes up down lint types contracts format lock clean
+.PHONY: help quickstart test install install-engine install-clients install-camel install-verl system boxes up down lint types contracts format lock clean
 
 BIN := .venv/bin
 CODE := flows tasks sandboxes lakehouse
@@ -43,6 +43,9 @@ install-clients: ## Make the client packages' environment, .venv-clients, from t
 install-camel: ## Make CAMEL's environment, .venv-camel, from the lock: its test is skipped without
 	@$(INSTALL)/camel.sh
 
+install-verl: ## Make verl's environment, .venv-verl, from the lock: the test that it reads exported files is skipped without
+	@$(INSTALL)/verl.sh
+
 system: ## Install Docker, bubblewrap, mmdebstrap and tini with apt-get, as root
 	@$(INSTALL)/system.sh
 
@@ -73,5 +76,5 @@ lock: ## Resolve deploy/requirements/*.in into the locks again
 	@$(INSTALL)/lock.sh
 
 clean: ## Remove environments and tool caches; the home folder .lakeloop/ stays
-	rm -rf .venv .venv-engine .venv-clients .venv-camel .venv-tools .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-engine .venv-clients .venv-camel .venv-verl .venv-tools .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(CODE) tests -name __pycache__ -type d -prune -exec rm -rf {} +

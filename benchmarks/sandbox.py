@@ -53,7 +53,8 @@ async def measure(held: Mapping[str, Starting], *, quick: bool) -> dict[str, Any
     say("the same command, in turns with mini-swe-agent and SWE-ReX")
     found |= await against_peers(held, rounds=2 if quick else 8, commands=10 if quick else 40)
     say("episodes with and without a warm pool")
-    found["pool_speedup"] = {name: await pool_speedup(one, episodes=8 if quick else 24) for name, one in held.items()}
+    size = {"episodes": 8, "rounds": 1} if quick else {"episodes": 24, "rounds": 3}
+    found["pool_speedup"] = {name: await pool_speedup(one, **size) for name, one in held.items()}
     say("commands per second over as many boxes as four per core")
     found["commands_per_s"] = round(await commands_per_s(held["docker"], seconds=3 if quick else 20), 1)
     say("gradings")
@@ -61,8 +62,11 @@ async def measure(held: Mapping[str, Starting], *, quick: bool) -> dict[str, Any
     say("problems built")
     found["problems_per_hour"] = await problems_per_hour(held["docker"], 2 if quick else 20)
     with tempfile.TemporaryDirectory(prefix="lakeloop-bench-") as folder:
-        tempfile.tempdir = folder  # what is made here from now on is seen
-        found["leaked"] = await leaked(held, Path(folder), boxes=40 if quick else 1000)
+        elsewhere, tempfile.tempdir = tempfile.tempdir, folder  # what is made here from now on is seen
+        try:
+            found["leaked"] = await leaked(held, Path(folder), boxes=40 if quick else 1000)
+        finally:
+            tempfile.tempdir = elsewhere
     return found
 
 
@@ -160,7 +164,7 @@ class Peer:
         raise RuntimeError(f"{self.name} ended with status {self._process.wait()}")
 
 
-async def pool_speedup(backend: Starting, *, episodes: int, rounds: int = 3) -> float:
+async def pool_speedup(backend: Starting, *, episodes: int, rounds: int) -> float:
     """How many times faster episodes are with a warm pool: a model that thinks, a box, three commands, two at a time per core."""
 
     async def played(boxes: Backend) -> float:

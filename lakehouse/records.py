@@ -93,11 +93,19 @@ class Problem(Record):
     null_failed: bool  # gate: doing nothing scores none
     created_at: datetime
     edition: str | None = None  # `content` where it entered the lake; None in rows written before there were editions
+    ungated: bool | None = (
+        None  # True: it never went through the gates, whose columns are False; else they say what they said
+    )
+
+    @property
+    def passed(self) -> bool:
+        """Whether it passed both gates, without which it is neither drawn nor trained on."""
+        return self.oracle_passed and self.null_failed and not self.ungated
 
     @property
     def content(self) -> str:
-        """Digest of all that makes this edition what it is."""
-        return digest(dumps(self.model_dump(exclude={"created_at", "edition"})))[:16]
+        """Digest of all that makes this edition what it is. What an earlier release did not know counts where it is there."""
+        return digest(dumps(self.model_dump(exclude={"created_at", "edition"}, exclude_none=True)))[:16]
 
 
 class Dispatch(Record):

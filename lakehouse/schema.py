@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakehouse import records
 
 SCHEMA_VERSION = (
-    3  # raised with every column; a table says which one wrote it, so that an older release does not write to it
+    4  # raised with every column; a table says which one wrote it, so that an older release does not write to it
 )
 
 

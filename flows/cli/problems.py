@@ -126,7 +126,7 @@ def import_problems(
         tried = {problem.problem_id: problem for problem in gated}
         before = problems(None, [one.problem_id for one in found if one.problem_id not in tried])
         found = [tried.get(one.problem_id) or _as_before(one, before.get(one.problem_id)) for one in found]
-        ungated = sum(not (one.oracle_passed and one.null_failed) for one in found if one.problem_id not in tried)
+        ungated = sum(bool(one.ungated) for one in found)
     added = Writer().put_problems(found)
     console.print(f"{name}: {added.rows} new problems or editions")
     if ungated:
@@ -141,7 +141,8 @@ def _as_before(problem: "Problem", newest: "Problem | None") -> "Problem":
     """The problem with the gates that the lake knows of it, where nothing else of it has changed since."""
     if newest is None:
         return problem
-    same = problem.model_copy(update={"oracle_passed": newest.oracle_passed, "null_failed": newest.null_failed})
+    gates = ("oracle_passed", "null_failed", "ungated")
+    same = problem.model_copy(update={name: getattr(newest, name) for name in gates})
     return same if same.content == newest.content else problem
 
 
@@ -356,7 +357,7 @@ def _spread(problems: "Sequence[Problem]", sample: int) -> "Sequence[Problem]":
 
 
 def _all_passed(problems: "Sequence[Problem]") -> bool:
-    return all(problem.oracle_passed and problem.null_failed for problem in problems)
+    return all(problem.passed for problem in problems)
 
 
 def _gated(problems: "Sequence[Problem]", backend: str) -> "list[Problem]":
@@ -381,24 +382,27 @@ def _gated(problems: "Sequence[Problem]", backend: str) -> "list[Problem]":
         if time.monotonic() - shown >= PROGRESS_S:
             shown = time.monotonic()
             errors.print(f"{done} of {len(problems)} went through the gates", highlight=False)
-        return problem.model_copy(update={"oracle_passed": said.oracle_passed, "null_failed": said.null_failed})
+        return problem.model_copy(
+            update={"oracle_passed": said.oracle_passed, "null_failed": said.null_failed, "ungated": None}
+        )
 
     async def everything() -> "list[Problem]":
         places = asyncio.Semaphore(AT_ONCE)
         return await asyncio.gather(*(one(problem, places) for problem in problems))
 
     found = asyncio.run(everything())
-    passed = sum(problem.oracle_passed and problem.null_failed for problem in found)
+    passed = sum(problem.passed for problem in found)
     console.print(f"{passed} of {len(found)} pass both gates")
     return found
 
 
 @problems_app.command("list")
 def list_problems(as_json: Json = False) -> None:
-    """Problems by kind, source and split, with how many passed both gates."""
+    """Problems by kind, source and split: how many passed both gates, failed one, or have not been through them yet."""
     query(
         """
         select kind, source, split, count(*) as problems, count_if(oracle_passed and null_failed) as gated,
+            count_if(not (oracle_passed and null_failed) and ungated is not true) as failed, count_if(ungated is true) as not_gated,
             round(avg(difficulty), 2) as difficulty
         from problems group by all order by all
         """,

@@ -7,7 +7,7 @@ from lakehouse import store
 from lakehouse.label import label
 from lakehouse.planning import choose
 from lakehouse.query import query
-from lakehouse.records import group_id, now
+from lakehouse.records import digest, dumps, group_id, now
 from lakehouse.schema import TABLES
 from lakehouse.selection.select import Selection, select
 from lakehouse.trajectory import trajectory
@@ -22,10 +22,10 @@ def old(lake, make):
     batch = make.group([True, False])
     batch.land(lake)
     for table, records, added in (
-        ("problems", [make.problem()], "edition"),
-        ("episodes", batch.episodes, "problem_edition"),
+        ("problems", [make.problem()], ["edition", "ungated"]),
+        ("episodes", batch.episodes, ["problem_edition"]),
     ):
-        data = to_arrow(table, records).drop_columns([added])
+        data = to_arrow(table, records).drop_columns(added)
         where, split = store.uri(lake, table), list(TABLES[table].partition_by)
         write_deltalake(where, data, mode="overwrite", schema_mode="overwrite", partition_by=split, name=table)
     return lake
@@ -91,6 +91,20 @@ def test_when_a_problem_was_made_is_no_part_of_its_edition_and_everything_else_i
     assert make.problem().content == make.problem(edition="x").content
     for change in ({"prompt": "x"}, {"spec": "[]"}, {"difficulty": 0.6}, {"allowed_uses": []}, {"null_failed": False}):
         assert make.problem(**change).content != make.problem().content
+
+
+def test_what_was_gated_has_the_edition_that_it_had_before_there_was_a_mark_for_what_was_not(make):
+    problem = make.problem()
+    before = problem.model_dump(exclude={"created_at", "edition", "ungated"})
+    assert problem.content == digest(dumps(before))[:16]
+    assert make.problem(oracle_passed=False, ungated=True).content != make.problem(oracle_passed=False).content
+
+
+def test_a_lake_of_before_takes_problems_that_are_not_gated(old, make):
+    new = make.problem("new", oracle_passed=False, null_failed=False, ungated=True)
+    assert Writer(old).put_problems([new, make.problem()]).rows == 2  # that of before has no edition yet
+    assert dict(query("select problem_id, ungated from problems", old).rows()) == {"new": True, "p": None}
+    assert drawn(old) == [("q", make.problem().content)]
 
 
 def test_episodes_of_two_editions_are_no_group():

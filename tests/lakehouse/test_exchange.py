@@ -1,6 +1,10 @@
 """Copies for verl and TRL: the columns their loaders want, each sampled turn once, and nothing that is withheld."""
 
 import json
+import os
+import re
+import subprocess
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,6 +15,7 @@ from lakehouse.query import query
 from lakehouse.selection.select import Selection, select
 from lakehouse.write import Writer
 from tasks.serving.models import TINY
+from tasks.stack.settings import ROOT
 
 SEARCH = current("search")
 SYSTEM, USER = {"role": "system", "content": "s"}, {"role": "user", "content": "u"}
@@ -199,6 +204,40 @@ def test_every_kinds_ground_truth_is_what_its_grader_compares_with(lake, make):
     )
     truths = query("select ground_truth from ground_truths order by problem_id", lake)["ground_truth"].to_list()
     assert truths == ["7/2", '["x"]', '{"fail_to_pass": ["t"]}']
+
+
+# ---- verl's own dataset classes read its files
+
+
+@pytest.mark.optional  # `make install-verl`: two gigabytes for one test
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_verl_reads_prompts_and_trains_what_the_model_said(filled, tmp_path, suffix):
+    python = ROOT / ".venv-verl" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"no environment of verl at {python}: run `make install-verl`")
+    (given,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
+    (tmp_path / "conversations.py").write_text(given)
+    prompts, conversations = tmp_path / f"prompts.{suffix}", tmp_path / "sft.parquet"
+    written(filled, "verl", "prompts", prompts)
+    written(filled, "verl", "episodes", conversations, episodes="select episode_id from rewards where outcome = 1")
+    files = (prompts, conversations, TINY, tmp_path / "cache", tmp_path / "conversations.py")
+    ran = subprocess.run(
+        [python, Path(__file__).with_name("read_by_verl.py"), *files],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(
+        next(line for line in ran.stdout.splitlines() if line.startswith("found ")).removeprefix("found ")
+    )
+    assert found["asked"]["raw_prompt"] == [SYSTEM, USER] and found["asked"]["data_source"] == "lakeloop/search"
+    assert json.loads(found["asked"]["reward_model"]["ground_truth"]) == ["x", "y"] and found["asked"]["index"] == 0
+    said = ['<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call><|im_end|>\n', "done<|im_end|>\n"]
+    assert found["trained"] == "".join(said)
+    assert found["whole"].startswith("<|im_start|>system\ns\nTools: search()<|im_end|>\n<|im_start|>user\nu<|im_end|>")
+    assert all(one in found["whole"] for one in (*said, "<|im_start|>tool\no<|im_end|>"))
 
 
 # ---- TRL's own trainers take a step on each of its files

@@ -82,8 +82,8 @@ def gated(monkeypatch, tmp_path):
 
 def marks():
     """How many problems the lake has by what the gates said."""
-    found = query("select oracle_passed, null_failed, count(*) as n from problems group by all").rows()
-    return {(oracle, null): n for oracle, null, n in found}
+    found = query("select oracle_passed, null_failed, ungated, count(*) as n from problems group by all").rows()
+    return {(oracle, null) if not ungated else "not gated": n for oracle, null, ungated, n in found}
 
 
 def test_every_imported_problem_goes_through_the_gates_unless_a_sample_is_asked_for(lakeloop, gated):
@@ -94,19 +94,25 @@ def test_every_imported_problem_goes_through_the_gates_unless_a_sample_is_asked_
     assert sorted(seen) == [row["question"] for row in ROWS]
     assert marks() == {(True, True): 3, (False, True): 1}
     assert available(None, "python", split="train") == 3
+    (listed,) = json.loads(lakeloop("problems", "list", "--json").out)
+    assert (listed["problems"], listed["gated"], listed["failed"], listed["not_gated"]) == (4, 3, 1, 0)
 
 
 @pytest.mark.parametrize("sample", [0, 1, 3])
 def test_what_is_not_in_the_sample_is_in_the_lake_as_not_gated_and_never_drawn(lakeloop, gated, sample):
-    given, seen, _ = gated
+    given, seen, said = gated
     ended = lakeloop(*given, "--sample", str(sample))
     assert ended.status == 0 and len(seen) == sample
     assert f"{4 - sample} of 4 are not gated: they are never drawn nor trained on" in ended.said
-    assert marks() == {(False, False): 4 - sample} | ({(True, True): sample} if sample else {})
+    assert marks() == {"not gated": 4 - sample} | ({(True, True): sample} if sample else {})
     assert available(None, "python", split="train") == sample
     (listed,) = json.loads(lakeloop("problems", "list", "--json").out)
-    assert (listed["problems"], listed["gated"]) == (4, sample)
+    assert (listed["problems"], listed["gated"], listed["failed"], listed["not_gated"]) == (4, sample, 0, 4 - sample)
+    said["oracle"] = lambda problem: "3" not in problem.prompt
     assert lakeloop(*given).status == 0  # the whole, later
+    assert marks() == {(True, True): 3, (False, True): 1}
+    said["oracle"] = lambda problem: True
+    assert lakeloop(*given).status == 0
     assert available(None, "python", split="train") == 4
 
 

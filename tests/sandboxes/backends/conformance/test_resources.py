@@ -1,12 +1,11 @@
 """What a box may use: memory, processes, disk, descriptors, output. Every hog is the end of itself, not of its box."""
 
 import asyncio
-import resource
 import signal
-from contextlib import suppress
 
 import pytest
 
+from sandboxes.backends import runner
 from sandboxes.backends.base import BoxSpec, Limits, SandboxError
 from tests.sandboxes.backends.conformance.outside import mark, marked, until
 
@@ -71,7 +70,7 @@ async def test_memory_cannot_be_left_behind_in_system_v_ipc(small):
 
 
 QUEUES = """
-import ctypes, os, resource
+import ctypes, os, resource, sys
 rt = ctypes.CDLL("librt.so.1", use_errno=True)
 total = 0  # may be none: one quota is shared by all boxes of a machine
 while True:
@@ -79,26 +78,23 @@ while True:
     if rt.mq_open(b"/q%d" % total, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, ctypes.byref(like)) < 0:
         break
     total += 81920
-print(total <= 819_200, os.strerror(ctypes.get_errno()))
+print(total <= int(sys.argv[1]), os.strerror(ctypes.get_errno()))
 resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1 << 24, 1 << 24))
 """
 
 
-async def test_message_queues_are_limited_and_end_with_the_box(backend):
-    was = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
-    with suppress(
-        ValueError, PermissionError
-    ):  # a controller with a higher limit gives its boxes none, where it may have one
-        resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1 << 24, 1 << 24))
-    try:
-        for _ in range(2):  # and the second box finds nothing of the first
-            box = await backend.start(BoxSpec(limits=SMALL))
-            result = await python(box, QUEUES)
-            assert result.stdout == b"True Too many open files\n"
-            assert b"not allowed to raise maximum limit" in result.stderr
-            await box.close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_MSGQUEUE, was)
+@pytest.mark.parametrize("limit", [819_200, 409_600])
+async def test_message_queues_are_limited_by_the_runner_and_end_with_the_box(backend, monkeypatch, limit):
+    usual = runner.program()
+    program = usual.replace(b"MESSAGE_QUEUES = 819_200", f"MESSAGE_QUEUES = {limit:_}".encode())
+    assert (program == usual) == (limit == 819_200)
+    monkeypatch.setattr(runner, "program", lambda: program)  # another limit than what is inherited shows whose it is
+    for _ in range(2):  # and the second box finds nothing of the first
+        box = await backend.start(BoxSpec(limits=SMALL))
+        result = await box.exec(["python3", "-c", QUEUES, str(limit)], timeout_s=30)
+        assert result.stdout == b"True Too many open files\n"
+        assert b"not allowed to raise maximum limit" in result.stderr
+        await box.close()
 
 
 async def test_a_crowd_meets_the_process_limit_and_zombies_do_not_stay_in_it(small):
