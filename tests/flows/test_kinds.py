@@ -100,7 +100,8 @@ def test_the_tree_is_kept_after_every_step_and_an_episode_begins_from_one_and_is
     assert {one["tree"] for one in steps if one["problem_kind"] == "python"} == {None}  # it has no work tree
     kept = [one for one in steps if one["problem_kind"] == "swe"]
     assert kept and None not in {one["tree"] for one in kept}
-    (held,) = rows(f"from problems where problem_id = '{kept[0]['problem_id']}'")
+    repaired = [one for one in kept if one["problem_id"] == kept[0]["problem_id"]][-1]  # there may be several bugs
+    (held,) = rows(f"from problems where problem_id = '{repaired['problem_id']}'")
     problem = Problem(**held)
 
     async def idle(begin_from):
@@ -120,7 +121,7 @@ def test_the_tree_is_kept_after_every_step_and_an_episode_begins_from_one_and_is
                 trees=Trees(TreeStore(), every_step=False, begin_from=begin_from),
             )
 
-    branched, anew = asyncio.run(idle(kept[0]["tree"])), asyncio.run(idle(None))
+    branched, anew = asyncio.run(idle(repaired["tree"])), asyncio.run(idle(None))
     assert [one.episode.status for one in (branched, anew)] == [Status.OK] * 2
     assert [resolved(one) for one in (branched, anew)] == [True, False]  # the expert's repair was in the tree
 

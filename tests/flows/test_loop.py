@@ -155,7 +155,7 @@ def improved(stack, deployments, registry, sampled, tmp_path_factory):
 
 def test_promoting_a_version_deploys_it_through_the_reconcile_deployment(base, deployments, engine):
     assert engine.served_version() == base
-    (run,) = deployments.runs("reconcile")
+    run = max(deployments.runs("reconcile"), key=lambda one: one["created"])  # other tests of this stack had theirs
     deployments.complete(run["id"])
     deployed = rows(f"from deployments where version = {base}")
     assert deployed and all(one["accepted"] for one in deployed)

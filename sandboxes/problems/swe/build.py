@@ -5,6 +5,7 @@ that are there already adds to them and leaves them as they are. Packages may be
 its package, and combinations are of one package, so none depends on another, and the result is the same in any order.
 """
 
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -27,6 +28,7 @@ HINTS_COMBINED = (2, 1, 2, 0)
 SINGLES = 24
 COMBINED = 18
 TOLD_ALIKE = "another problem has the same statement"  # whoever reads it could not know which of the two is meant
+NAMES_A_TEST = "the statement names a test"  # where one test calls another by its name
 
 
 class Verdict(BaseModel):
@@ -245,14 +247,22 @@ class Builder:
             verdict = await self._judge(key, package, kind, draft)
             with self._journal.open("a") as journal:
                 journal.write(verdict.model_dump_json() + "\n")
-        if verdict.problem is not None and self._told(verdict.problem):  # in a journal of other problems, or an old one
-            verdict = verdict.model_copy(update={"problem": None, "reason": TOLD_ALIKE})
+        refused = verdict.problem and self._refused(verdict.problem)
+        if refused:  # in a journal of other problems, or an old one
+            verdict = verdict.model_copy(update={"problem": None, "reason": refused})
         # A bug that can be read off its line is told a second time: only what the statement shows differs.
         told = [] if verdict.problem is None else [verdict.problem, drafts.pointed(verdict.problem)]
         made = [problem for problem in told if problem is not None and not self._told(problem)]
         self.problems += made
         self._counted.append((verdict, len(made)))
         return verdict.problem
+
+    def _refused(self, problem: Problem) -> str | None:
+        """Why a problem cannot be told, or None."""
+        if self._told(problem):
+            return TOLD_ALIKE
+        tests = {node.rpartition("::")[2].partition("[")[0] for node in read_spec(problem).fail_to_pass}
+        return NAMES_A_TEST if tests & set(re.findall(r"\w+", problem.prompt)) else None
 
     def _told(self, problem: Problem) -> bool:
         """Whether another problem that is there has this statement, word for word."""
@@ -264,8 +274,8 @@ class Builder:
         problem, reason = None, ""
         try:
             drafted = await draft()
-            if self._told(drafted):
-                raise Rejected(TOLD_ALIKE)
+            if refused := self._refused(drafted):
+                raise Rejected(refused)
             await validate.pass_gates(self.backend, KIND, drafted)
             problem = drafted.model_copy(update={"oracle_passed": True, "null_failed": True})
         except Rejected as why:
