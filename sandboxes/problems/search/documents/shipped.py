@@ -13,7 +13,7 @@ from sandboxes.problems.search.documents.corpus import Corpus
 from sandboxes.problems.search.documents.prove import Entities, generate
 
 SEED = 0
-SIZES = {"countries": 900, "debian": 2000}
+SIZES = {"countries": 900, "debian": 2400}
 
 
 def entities(name: str) -> Entities:
