@@ -23,6 +23,7 @@ ByRow = dict[int, np.ndarray]  # row number -> a value for each of its trained t
 
 AT_ONCE = 256  # rows decoded at a time
 LISTS = ("input_ids", "loss_mask", "logprobs", "weight_versions")
+REAL = ("logprobs", "reward", "advantage", "advantages")  # numbers of any kind; other lists and row_index are integers
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,24 @@ def mapped(file: Path, columns: Sequence[str]) -> tuple[list[Chunk], dict[bytes,
     missing = set(columns) - set(found.schema.names)
     if missing:
         raise RowsRefused(f"{file} lacks the columns {sorted(missing)}: export it from a pinned training set")
+    if wrong := [f"{name} ({found.schema.field(name).type})" for name in found.schema.names if _foreign(found.schema, name)]:
+        raise RowsRefused(f"{file} has columns of other types: {', '.join(wrong)}: export it from a pinned training set")
     batches = [found.get_batch(number) for number in range(found.num_record_batches)]
     return [Chunk(batch) for batch in batches if len(batch)], dict(found.schema.metadata or {})
+
+
+def _foreign(schema: pa.Schema, name: str) -> bool:
+    """Whether a column that is read as numbers holds none, or in no lists."""
+    kind = schema.field(name).type
+    if name == "advantages" and pa.types.is_null(kind):  # no row has its own
+        return False
+    if name in LISTS or name == "advantages":
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            return True
+        kind = kind.value_type
+    elif name not in (*REAL, "row_index"):
+        return False
+    return not (pa.types.is_integer(kind) or (name in REAL and pa.types.is_floating(kind)))
 
 
 def _opened(file: Path) -> Any:

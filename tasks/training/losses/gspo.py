@@ -15,6 +15,7 @@ def gspo(inputs: LossInputs, options: Gspo) -> Loss:
     """
     log_ratio = inputs.logprobs - inputs.proximal
     of_sequence = inputs.sequence_mean(log_ratio.detach())
-    ratio = (of_sequence + inputs.logprobs - inputs.logprobs.detach()).exp()
+    # The token's difference is 0; added to the log-prob first, a mean of 1e-4 would lose its last digits there.
+    ratio = (of_sequence + (inputs.logprobs - inputs.logprobs.detach())).exp()
     total = -inputs.total(clipped_gain(ratio, inputs.advantages, options))
     return Loss(total, counted(inputs, ratio, inputs.advantages, outside(ratio, inputs.advantages, options)))

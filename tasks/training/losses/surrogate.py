@@ -20,7 +20,7 @@ def counted(inputs: LossInputs, ratio: Tensor, advantages: Tensor, clipped: Tens
         return {
             "ratio": ratio.sum(),
             "clip_fraction": clipped.float().sum(),
-            "kl_to_proximal": (log_ratio.exp() - 1 - log_ratio).sum(),  # Schulman's k3 estimator, never negative
+            "kl_to_proximal": (torch.expm1(log_ratio) - log_ratio).sum(),  # Schulman's k3 estimator, never negative
             "positive_tokens": positive.sum(),
             "positive_advantage": (advantages * positive).sum(),
             "negative_tokens": negative.sum(),

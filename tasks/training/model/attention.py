@@ -7,7 +7,7 @@ Three ways with one result, chosen by name:
 * `dense`: one fused call under a [tokens, tokens] mask. Anywhere, and what `segments` falls back to under a sliding window.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -148,23 +148,26 @@ class _Segments(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, lse = ctx.saved_tensors
-        for_query, for_key, for_value = (torch.zeros_like(whole) for whole in (query, key, value))
+        for_inputs = [torch.empty_like(whole) for whole in (query, key, value)]
 
-        def add(queries: slice, keys: slice, causal: bool) -> None:
+        def part(queries: slice, keys: slice, causal: bool) -> Iterator[tuple[Tensor, Tensor]]:
+            """Where the gradients of one call belong, and the gradients."""
             given = (gradient[:, :, queries], query[:, :, queries], key[:, :, keys], value[:, :, keys])
             held = (out[:, :, queries], lse[:, :, queries])
-            parts = _backward(*given, *held, 0.0, causal, scale=ctx.scale)
-            for_query[:, :, queries] += parts[0]
-            for_key[:, :, keys] += parts[1]
-            for_value[:, :, keys] += parts[2]
+            found = _backward(*given, *held, 0.0, causal, scale=ctx.scale)
+            places = [whole[:, :, at] for whole, at in zip(for_inputs, (queries, keys, keys), strict=True)]
+            return zip(places, found, strict=True)
 
+        for s in ctx.segments:  # together they are all tokens, so this writes and the rest adds
+            for place, found in part(slice(s.start, s.end), slice(s.start, s.end), causal=True):
+                place.copy_(found)
         for s in ctx.segments:
-            add(slice(s.start, s.end), slice(s.start, s.end), True)
             if s.reach > s.end:
-                add(slice(s.end, s.reach), slice(s.start, s.end), False)
-        return for_query, for_key, for_value, None, None
+                for place, found in part(slice(s.end, s.reach), slice(s.start, s.end), causal=False):
+                    place.add_(found)
+        return (*for_inputs, None, None)
 
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -17,6 +17,7 @@ from tasks.training.model.attention import Way, visible
 
 KEPT_BYTES = 256 << 20  # logits of this size are kept for the backward pass; larger ones are computed again, in pieces
 PIECE_BYTES = 64 << 20
+TILE_BYTES = 2 << 20  # of logits for each thread at a time, so that one step finds in the cache what the last one left
 
 
 @dataclass(frozen=True)
@@ -115,53 +116,56 @@ class _Scores(torch.autograd.Function):
         temperature: float,
     ) -> tuple[Tensor, Tensor]:
         """hidden [scored, size], weight [vocabulary, size], positions and targets [trained] -> two tensors [trained]."""
-        size = max(1, PIECE_BYTES // (4 * len(weight)))
-        pieces = [slice(start, start + size) for start in range(0, len(hidden), size)]
         keep = len(hidden) * len(weight) * 4 <= KEPT_BYTES and any(ctx.needs_input_grad)
+        at_once = keep and hidden.dtype == torch.float32  # pieces would spare nothing: no second copy is made
+        size = max(1, len(hidden) if at_once else PIECE_BYTES // (4 * len(weight)))
+        pieces = [slice(start, start + size) for start in range(0, max(1, len(hidden)), size)]
         ctx.logs = {}
-        whole, entropy = (hidden.new_empty(len(hidden), dtype=torch.float32) for _ in range(2))
+        entropy = hidden.new_empty(len(hidden), dtype=torch.float32)
         chosen = torch.empty_like(targets, dtype=torch.float32)
         for piece in pieces:
             logits = _logits(hidden[piece], weight, bias, temperature)
-            whole[piece] = torch.logsumexp(logits, -1)
-            log = logits.sub_(whole[piece, None])
-            entropy[piece] = -torch.linalg.vecdot(log.exp(), log)
+            for tile in _tiles(logits):
+                log = torch.log_softmax(logits[tile], -1)
+                logits[tile] = log
+                entropy[piece][tile] = -log.exp().mul_(log).sum(-1)
             inside = _inside(positions, piece)
-            chosen[inside] = log[positions[inside] - piece.start, targets[inside]]
+            chosen[inside] = logits[positions[inside] - piece.start, targets[inside]]
             if keep:
-                ctx.logs[piece.start] = log
-        ctx.save_for_backward(hidden, weight, bias, positions, targets, whole, entropy)
+                ctx.logs[piece.start] = logits
+        ctx.save_for_backward(hidden, weight, bias, positions, targets, entropy)
         ctx.pieces, ctx.temperature = pieces, temperature
         ctx.set_materialize_grads(False)
         return chosen, entropy[positions]
 
     @staticmethod
     def backward(ctx: Any, for_logprobs: Tensor | None, for_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, positions, targets, whole, entropy = ctx.saved_tensors
+        hidden, weight, bias, positions, targets, entropy = ctx.saved_tensors
         if for_logprobs is None:
-            for_logprobs = torch.zeros_like(targets, dtype=whole.dtype)
-        at_logprob = torch.zeros_like(whole).index_add_(0, positions, for_logprobs)
-        at_entropy = (
-            for_entropy if for_entropy is None else torch.zeros_like(whole).index_add_(0, positions, for_entropy)
-        )
+            for_logprobs = torch.zeros_like(targets, dtype=entropy.dtype)
+        at_target = for_logprobs / ctx.temperature
+        at_logprob = torch.zeros_like(entropy).index_add_(0, positions, at_target)
+        at_entropy = None
+        if for_entropy is not None:
+            at_entropy = torch.zeros_like(entropy).index_add_(0, positions, for_entropy / ctx.temperature)
         for_hidden = torch.empty_like(hidden)
-        for_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        for_weight: Tensor | None = None
         for_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
         for piece in ctx.pieces:
-            log = ctx.logs.pop(piece.start, None)
-            if log is None:
-                log = _logits(hidden[piece], weight, bias, ctx.temperature).sub_(whole[piece, None])
-            slope = at_logprob[piece, None]
-            if at_entropy is not None:
-                slope = slope + at_entropy[piece, None] * (log + entropy[piece, None])
-            gradient = log.exp_().mul_(slope).neg_()
+            kept = ctx.logs.pop(piece.start, None)
+            whole = _logits(hidden[piece], weight, bias, ctx.temperature) if kept is None else kept
+            for tile in _tiles(whole):
+                log = torch.log_softmax(whole[tile], -1) if kept is None else whole[tile]
+                slope = -at_logprob[piece][tile, None]
+                if at_entropy is not None:
+                    slope = slope - at_entropy[piece][tile, None] * (log + entropy[piece][tile, None])
+                torch.mul(log.exp_(), slope, out=whole[tile])
             inside = _inside(positions, piece)
             places = (positions[inside] - piece.start, targets[inside])
-            gradient = gradient.index_put_(places, for_logprobs[inside], accumulate=True).div_(ctx.temperature)
-            gradient = gradient.to(hidden.dtype)
+            gradient = whole.index_put_(places, at_target[inside], accumulate=True).to(hidden.dtype)
             torch.mm(gradient, weight, out=for_hidden[piece])
-            if for_weight is not None:
-                _add_product(for_weight, gradient, hidden[piece])
+            if ctx.needs_input_grad[1]:
+                for_weight = _added(for_weight, gradient, hidden[piece])
             if for_bias is not None:
                 for_bias += gradient.sum(0)
         return (
@@ -177,12 +181,18 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: fl
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 
+def _tiles(logits: Tensor) -> list[slice]:
+    """Rows at a time, as many for each thread."""
+    size = torch.get_num_threads() * max(1, TILE_BYTES // (4 * logits.shape[1]))
+    return [slice(start, start + size) for start in range(0, len(logits), size)]
+
+
 def _inside(positions: Tensor, piece: slice) -> Tensor:
     return torch.nonzero((positions >= piece.start) & (positions < piece.stop)).squeeze(-1)
 
 
-def _add_product(total: Tensor, gradient: Tensor, hidden: Tensor) -> None:
-    if total.dtype == gradient.dtype:
-        total.addmm_(gradient.T, hidden)
-    else:
-        total += gradient.T @ hidden
+def _added(total: Tensor | None, gradient: Tensor, hidden: Tensor) -> Tensor:
+    """The gradient of a matrix in float32, a piece more; the first is written and not added to zeros."""
+    if total is None:
+        return (gradient.T @ hidden).float()
+    return total.addmm_(gradient.T, hidden) if total.dtype == gradient.dtype else total.add_(gradient.T @ hidden)

@@ -16,7 +16,7 @@ PREFIX = "histogram/"
 def of_ratio(logprobs: Tensor, behaviour: Tensor) -> dict[str, Tensor]:
     """Tokens per bin, as `histogram/NAME/BIN` -> count; bin 0 is below the first edge."""
     log_ratio = (logprobs.detach() - behaviour).float()
-    values = {"log_ratio": log_ratio, "kl": log_ratio.exp() - 1 - log_ratio}
+    values = {"log_ratio": log_ratio, "kl": torch.expm1(log_ratio) - log_ratio}
     return {
         f"{PREFIX}{name}/{number}": count
         for name, found in values.items()

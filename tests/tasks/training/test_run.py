@@ -79,15 +79,18 @@ def test_grpo_raises_rewarded_tokens_and_lowers_the_others(
     assert first["advantage/negative_mean"] == -1
 
 
-def test_agreement_with_the_engine_is_reported(configure: Configure, train: Train) -> None:
-    config = configure()
+def test_agreement_with_the_engine_is_reported(
+    configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
+) -> None:
+    apart = [row.model_copy(update={"logprobs": [lp - 2e-5 for lp in row.logprobs]}) for row in sampled]
+    config = configure(rows=export(apart))
     summary = json.loads((train(config) / folder.SUMMARY).read_text())
     assert summary["agreement"]["tokens"] > 100
     assert summary["agreement"]["max"] < 1e-4
     assert logged(config)[1]["agreement/mean"] == summary["agreement"]["mean"]
     by_position = summary["agreement"]["by_position"]
     assert list(by_position) == ["0-15", "16-63"]
-    assert 0 < max(by_position.values()) <= summary["agreement"]["max"]
+    assert list(by_position.values()) == pytest.approx([2e-5] * 2, rel=0.1)
 
 
 @pytest.mark.parametrize("proximal", ["recomputed", "behaviour"])

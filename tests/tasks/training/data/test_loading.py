@@ -111,9 +111,53 @@ def test_no_rows_and_no_file_are_refused(configure: Configure, tmp_path: Path) -
         loading.load(configure(rows=tmp_path / "thin.parquet"))
 
 
-def test_the_program_says_why_in_one_line_and_never_starts(configure: Configure, tmp_path: Path) -> None:
+def test_an_empty_training_set_is_refused(configure: Configure, sampled: list[TrainingRow], tmp_path: Path) -> None:
+    empty = pa.Table.from_pylist([row.model_dump() for row in sampled])[:0]
+    pa.parquet.write_table(empty, tmp_path / "empty.parquet")
+    with pa.OSFile(str(tmp_path / "empty.arrow"), "wb") as sink, pa.ipc.new_file(sink, empty.schema):
+        pass
+    for name in ("empty.parquet", "empty.arrow"):
+        with pytest.raises(RowsRefused, match=rf"{name} holds no rows: nothing was selected"):
+            loading.load(configure(rows=tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "why"),
+    [
+        ("input_ids", ["text"] * 10, r"input_ids \(string\)"),
+        ("input_ids", [["a", "b"]] * 10, r"input_ids \(list<.*string>\)"),
+        ("loss_mask", [[0.5, 1.0]] * 10, r"loss_mask \(list<.*double>\)"),
+        ("advantage", ["high"] * 10, r"advantage \(string\)"),
+    ],
+)
+def test_a_foreign_file_whose_columns_only_have_the_names_is_refused(
+    column: str, values: list[object], why: str, configure: Configure, sampled: list[TrainingRow], tmp_path: Path
+) -> None:
+    rows = [row.model_dump() | {column: value} for row, value in zip(sampled, values, strict=True)]
+    pa.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "foreign.parquet")
+    with pytest.raises(RowsRefused, match=f"columns of other types: {why}: export it"):
+        loading.load(configure(rows=tmp_path / "foreign.parquet"))
+
+
+@pytest.mark.parametrize(("name", "why"), [("rows.csv", "neither .parquet nor .arrow"), ("cut.parquet", "cannot be read as")])
+def test_a_file_of_another_kind_or_cut_short_is_refused(
+    name: str, why: str, configure: Configure, sampled: list[TrainingRow], export: Export, tmp_path: Path
+) -> None:
+    whole = export(sampled).read_bytes()
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RowsRefused, match=why):
+        loading.load(configure(rows=tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [({"rows": "gone.parquet"}, "gone.parquet: export the training set"), ({"learning_rte": 1}, "learning_rte")],
+)
+def test_the_program_says_why_and_never_starts(
+    changed: dict[str, object], why: str, configure: Configure, tmp_path: Path
+) -> None:
     config = tmp_path / "run.json"
-    config.write_text(json.dumps(configure().model_dump(mode="json") | {"rows": str(tmp_path / "gone.parquet")}))
+    config.write_text(json.dumps(configure().model_dump(mode="json") | changed))
     ended = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "tasks.training", "--config", str(config)],
         capture_output=True,
@@ -123,8 +167,10 @@ def test_the_program_says_why_in_one_line_and_never_starts(configure: Configure,
     )
     said = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
     assert ended.returncode == 1
-    assert len(said) == 1
-    assert "gone.parquet: export the training set" in said[0]
+    assert said[0].startswith("training stopped: ")
+    assert sum("training stopped" in line for line in said) == 1
+    assert why in "\n".join(said)
+    assert "Traceback" not in ended.stderr
     assert "| torch\n" not in ended.stderr
 
 

@@ -11,6 +11,7 @@ from tasks.training.losses.correction import correct
 from tasks.training.losses.grpo import grpo
 from tasks.training.losses.sft import sft
 from tasks.training.objectives import OBJECTIVES, Grpo, Sft, Truncate
+from tasks.training.step.histograms import of_ratio
 
 TOKENS = 200
 
@@ -72,6 +73,38 @@ def test_grpo_counts_what_it_clips_and_truncates() -> None:
     assert metrics["clip_fraction"] == (((ratio > 1.28) & (advantages > 0)) | ((ratio < 0.8) & (advantages < 0))).sum()
     assert metrics["kl_to_proximal"] >= 0
     assert metrics["positive_tokens"] + metrics["negative_tokens"] + (advantages == 0).sum() == TOKENS
+
+
+def test_gspo_keeps_a_ratio_near_1_to_the_last_digit_of_float32_beside_unlikely_tokens() -> None:
+    """Its bounds are 3e-4 apart from 1: a log-prob of -90 has digits of 8e-6, and the mean must not be cut to those."""
+    proximal = torch.linspace(-90, -70, 8)
+    current = (proximal + 1.25e-4).requires_grad_()
+    mean = (current - proximal).mean().item()
+    given = LossInputs(
+        *(current, proximal, proximal, torch.ones(8)),
+        sequences=torch.zeros(8, dtype=torch.int64),
+        weights=torch.ones(8),
+        importance=torch.ones(8),
+    )
+    loss = LOSSES["gspo"](given, OBJECTIVES["gspo"]())
+    assert loss.metrics["ratio"].item() / 8 == pytest.approx(np.exp(mean), abs=1e-7)
+    loss.total.backward()
+    np.testing.assert_allclose(given.logprobs.grad.numpy(), -np.exp(mean), rtol=2e-7)
+
+
+def test_the_divergence_of_a_small_step_is_its_square_and_not_rounding() -> None:
+    """In float32 exp(d) - 1 - d of a d of 1e-4 is rounding, and may be negative."""
+    d = torch.tensor([1e-4, -1e-4, 3e-4, -3e-4])
+    given = LossInputs(
+        *(d.clone().requires_grad_(), torch.zeros(4), torch.zeros(4), torch.ones(4)),
+        sequences=torch.arange(4),
+        weights=torch.ones(4),
+        importance=torch.ones(4),
+    )
+    exact = np.expm1(d.double().numpy()) - d.double().numpy()
+    assert grpo(given, Grpo()).metrics["kl_to_proximal"].item() == pytest.approx(exact.sum(), rel=1e-3)
+    bins = [int(count) for name, count in of_ratio(d, torch.zeros(4)).items() if name.startswith("histogram/kl/")]
+    assert bins[:4] == [2, 2, 0, 0]  # 5e-9 twice, 4.5e-8 twice; the first edges are 1e-8 and 1e-7
 
 
 def test_no_tokens_give_a_loss_of_zero() -> None:
