@@ -71,7 +71,7 @@ def test_weights_that_are_served_are_proven_over_the_whole_context_and_at_anothe
     assert proof.passed, proof.reason
     assert engine.served_version() == number + 1
     assert (proof.sequences, proof.longest, proof.heated_tokens) == (3, engine.context() - 1, 12)
-    assert proof.max_difference < 1e-4 < proof.mean_movement
+    assert proof.mean_difference < 1e-4 < proof.mean_movement and proof.max_difference < 1e-3
     assert 0 < proof.swap_s < proof.held_s
     assert len(proof.tokenizer) == 64
 

@@ -139,7 +139,9 @@ def test_a_foreign_file_whose_columns_only_have_the_names_is_refused(
         loading.load(configure(rows=tmp_path / "foreign.parquet"))
 
 
-@pytest.mark.parametrize(("name", "why"), [("rows.csv", "neither .parquet nor .arrow"), ("cut.parquet", "cannot be read as")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("rows.csv", "neither .parquet nor .arrow"), ("cut.parquet", "cannot be read as")]
+)
 def test_a_file_of_another_kind_or_cut_short_is_refused(
     name: str, why: str, configure: Configure, sampled: list[TrainingRow], export: Export, tmp_path: Path
 ) -> None:
