@@ -158,8 +158,12 @@ def mapped(file: Path, columns: Sequence[str]) -> tuple[list[Chunk], dict[bytes,
     missing = set(columns) - set(found.schema.names)
     if missing:
         raise RowsRefused(f"{file} lacks the columns {sorted(missing)}: export it from a pinned training set")
-    if wrong := [f"{name} ({found.schema.field(name).type})" for name in found.schema.names if _foreign(found.schema, name)]:
-        raise RowsRefused(f"{file} has columns of other types: {', '.join(wrong)}: export it from a pinned training set")
+    if wrong := [
+        f"{name} ({found.schema.field(name).type})" for name in found.schema.names if _foreign(found.schema, name)
+    ]:
+        raise RowsRefused(
+            f"{file} has columns of other types: {', '.join(wrong)}: export it from a pinned training set"
+        )
     batches = [found.get_batch(number) for number in range(found.num_record_batches)]
     return [Chunk(batch) for batch in batches if len(batch)], dict(found.schema.metadata or {})
 
