@@ -1,5 +1,6 @@
 """Real runs on the real stack: as commands, and as runs of deployments through Prefect's API."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -111,6 +112,21 @@ def sources(stack):
     held, cache = ROOT / ".lakeloop" / "cache" / "sdists", stack.home.cache / "sdists"
     if held.is_dir() and not cache.exists():
         shutil.copytree(held, cache)
+
+
+@pytest.fixture(scope="module")
+def with_weights(stack):
+    """Runs a program that prints a line of JSON, which this gives."""
+
+    def run(program, *arguments, given=None):
+        ended = subprocess.run(
+            [sys.executable, "-c", program, *arguments], env=os.environ | {"HF_HUB_OFFLINE": "1"}, input=given,
+            capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout.splitlines()[-1])
+
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from lakehouse import connect
 from tasks.registry.versions import CHAMPION, Registry
 from tasks.serving import models
 from tasks.serving.engine import Engine
+from tests.flows.lookups import rows
 
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(1500)]
 
@@ -126,8 +126,3 @@ def decision(candidate):
 def _served_folder(stack):
     with Engine(stack.engine) as engine:
         return engine.folder()
-
-
-def rows(sql):
-    with connect() as connection:
-        return connection.sql(sql).pl().to_dicts()

@@ -11,7 +11,6 @@ import sys
 
 import pytest
 
-from lakehouse import connect
 from lakehouse.label import label
 from lakehouse.records import Dispatch, Problem, Status, episode_id, group_id, now
 from lakehouse.selection.select import Selection, select
@@ -27,6 +26,7 @@ from sandboxes.problems.foreign import Terms
 from sandboxes.problems.imports import read
 from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import ROOT
+from tests.flows.lookups import rows
 
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.bubblewrap, pytest.mark.timeout(600)]
 
@@ -193,8 +193,3 @@ def dispatched(problem, run_id):
 def resolved(result):
     (fact,) = (fact for fact in result.evidence if fact.name == "tests")
     return json.loads(fact.value)["resolved"]
-
-
-def rows(sql):
-    with connect() as connection:
-        return connection.sql(sql).pl().to_dicts()

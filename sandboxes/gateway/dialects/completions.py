@@ -22,7 +22,7 @@ from sandboxes.gateway.sessions.sessions import Session
 
 MAX_TOKENS = 16  # OpenAI's default for this route
 MAX_PROMPTS = 128
-TokenId = Annotated[int, Strict(), Field(ge=0)]
+TokenId = Annotated[int, Strict(), Field(ge=0, lt=2**31 - 1)]  # 31 bits, as engines and the lake hold them
 Text = Annotated[str, Field(min_length=1)]
 
 

@@ -59,10 +59,13 @@ async def test_calls_go_on_through_a_swap_and_every_token_has_the_version_it_was
         new = perturbed(old, tmp_path / "new")
         write(new / PROBE, probe(new, engine.context()))  # as a trainer leaves it: the deployment then takes a moment
         async with gateway_before(engine_url, home, model) as (client, sdk, gate):
-            session = await client.start_session("t")
+            session, first = await client.start_session("t"), await client.start_session("first")
             asking = sdk.with_options(api_key=session.api_key).chat.completions
             form = {"type": "json_schema", "json_schema": {"name": "long", "schema": LONG}}
             wanted = {"model": model, "messages": [{"role": "user", "content": "Who wrote it?"}], "max_tokens": 1500}
+            # The engine compiles the form once, which takes longer than a deployment.
+            begun = sdk.with_options(api_key=first.api_key).chat.completions
+            await streamed(begun, **{**wanted, "max_tokens": 4}, response_format=form)
             deploying = asyncio.create_task(asyncio.to_thread(deploy, engine, new, number + 1, gate))
 
             async def meanwhile(**more):

@@ -127,6 +127,7 @@ REFUSED = [
     ({"prompt": []}, "prompt"),
     ({"prompt": [[]]}, "prompt"),
     ({"prompt": [-1]}, "prompt"),
+    ({"prompt": [1, 2**31]}, "prompt"),
     ({"prompt": [1.5]}, "prompt"),
     ({"prompt": None}, "prompt"),
     ({"prompt": ["a", 5]}, "prompt"),

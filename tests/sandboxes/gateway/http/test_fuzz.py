@@ -18,22 +18,30 @@ ENDING = "/(rotate_operator_key|drain|pause|remove)$"
 
 
 async def schemathesis(stack, folder, key, paths, *, examples, without="^$"):
+    said = await within(18, stack, folder, key, paths, examples, without)
+    if "No test cases were generated" in said:  # the time was over before the first: a very busy machine
+        said = await within(60, stack, folder, key, paths, examples, without)
+    tried = re.search(r"(\d+) generated", said)
+    assert tried, said[-2000:]
+    assert int(tried[1]) >= 20  # so few only where the machine is busy: the time is bounded, not the cases
+
+
+async def within(seconds, stack, folder, key, paths, examples, without):
+    """What schemathesis said of what it tried in this time."""
     command = [
         sys.executable, "-m", "schemathesis.cli", "run", f"{stack.url}/openapi.json",
         "--header", f"Authorization: Bearer {key}", "--include-path-regex", paths, "--exclude-path-regex", without,
-        "--phases", "coverage,fuzzing", "--max-examples", str(examples), "--max-time", "18", "--seed", "1",
+        "--phases", "coverage,fuzzing", "--max-examples", str(examples), "--max-time", str(seconds), "--seed", "1",
         "--no-shrink", "--continue-on-failure", "--exclude-checks", NOT_CHECKED, "--warnings", "off",
     ]  # fmt: skip
     process = await asyncio.create_subprocess_exec(
         *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    async with asyncio.timeout(150):
+    async with asyncio.timeout(seconds + 120):
         output, _ = await process.communicate()
     said = output.decode()
     assert process.returncode == 0, said[-6000:]
-    tried = re.search(r"(\d+) generated", said)
-    assert tried, said[-2000:]
-    assert int(tried[1]) >= 20  # so few only where the machine is busy: the time is bounded, not the cases
+    return said
 
 
 @NEEDED
