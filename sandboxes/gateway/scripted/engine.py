@@ -143,6 +143,9 @@ class Scripted:
             return _refusal(404, f"The model `{body['model']}` does not exist.", "model")
         if not 0 <= body.get("temperature", 1.0) <= 2:
             return _refusal(400, f"temperature must be in [0, 2], got {body['temperature']}", "temperature")
+        limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if body.get(name) is not None]
+        if min(limits, default=1) < 1:
+            return _refusal(400, f"max_tokens must be at least 1, got {min(limits)}.", "max_tokens")
         if not all(body.get("stop") or []):
             return _refusal(400, "stop cannot contain an empty string.", None)
         if len(ids) >= self.max_model_len:

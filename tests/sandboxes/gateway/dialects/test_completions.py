@@ -133,6 +133,8 @@ REFUSED = [
     ({"prompt": ["a", 5]}, "prompt"),
     ({"prompt": ["a"] * 200}, "prompt"),
     ({"temperature": 9}, "temperature"),
+    ({"max_tokens": -1}, "max_tokens"),
+    ({"max_tokens": 0}, "max_tokens"),
     ({"n": 0}, "n"),
 ]
 
