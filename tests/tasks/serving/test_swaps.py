@@ -14,8 +14,12 @@ from tasks.serving.engine import Engine
 
 pytestmark = pytest.mark.engine
 
-LONG = {"type": "array", "items": {"type": "integer"}, "minItems": 900}  # as an answer's schema: it ends with the limit
-TOKENS = 400
+LONG = {
+    "type": "array",
+    "items": {"type": "integer"},
+    "minItems": 2000,
+}  # as an answer's schema: it ends with the limit
+TOKENS = 1500  # seconds of generation, also where the test has to wait for a processor
 
 
 @asynccontextmanager

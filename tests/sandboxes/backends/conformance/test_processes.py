@@ -58,7 +58,7 @@ while True:
         pass
 """
 BOMBS = {
-    "shell": ["sh", "-c", "f() { f | f & }; f; exec sleep 60"],
+    "shell": ["sh", "-c", "f() { f | f & }; { f; } & exec sleep 60"],
     "fork": ["python3", "-c", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"],
     "hopping": ["python3", "-c", HOPPING],
     "threads": ["python3", "-c", THREADS],
