@@ -27,7 +27,7 @@ async def learn(
     Args:
         objective: How to train: docs/objectives.md.
         enough: Groups with different outcomes that are worth a step.
-        max_staleness: How many versions an episode may be behind the promoted one.
+        max_staleness: How many steps of training an episode may be behind the promoted one.
         policy: The gate's policy, shipped (default, strict) or a TOML file; null for the radar alone.
     """
     found = waiting(None, Settings().model_name, max_staleness=max_staleness)

@@ -99,7 +99,7 @@ async def train(
         teacher: For distill: a version of the served model to learn from, or the folder or name of a model with its tokenizer.
         entropy_bonus: Reward per nat of entropy at a trained token.
         parent: Version to start from. Default: the promoted one.
-        max_staleness: How many versions an episode may be behind the parent. Default: 1.
+        max_staleness: How many steps of training an episode may be behind the parent. Default: 1.
         learning_rate: Default: the recipe's.
         epochs: Passes over the rows. Default: the recipe's.
         minibatch: Rows per optimiser step. Default: the recipe's.

@@ -36,12 +36,12 @@ def locked(path: Path, *, deadline_s: float, busy: Callable[[str], Exception]) -
 
 
 def held(path: Path) -> bool:
-    """Whether somebody holds the lock file now."""
+    """Whether somebody holds the lock file now. Several may ask at once; only who holds it is in their way."""
     if not path.exists():
         return False
-    with path.open("r+") as file:
+    with path.open() as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         return False

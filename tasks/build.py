@@ -35,7 +35,7 @@ def known(packages: Sequence[str] | None) -> list[str]:
             f"no package here is called {', '.join(strange)}; there are {', '.join(sorted(PACKAGES))}. "
             "sandboxes/problems/swe/packages.py says where each has its code and its tests"
         )
-    return list(packages or PACKAGES)
+    return list(dict.fromkeys(packages or PACKAGES))
 
 
 async def make_all(names: Sequence[str], builder: Builder, order: Order, out: Path, workers: int | None) -> None:

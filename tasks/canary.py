@@ -79,8 +79,8 @@ def survey(version: int, engines: Sequence[str] | None) -> Setting:
         labels, split = gate.labels(), gate.split()
     if split is not None:  # nobody is at work but we: see `alone`
         print(
-            f"a canary that was killed left sessions split between versions {split['champion']} and {split['challenger']}: "
-            "this one begins anew"
+            f"sessions are split between versions {split['champion']} and {split['challenger']}, and no canary is at work "
+            "that would end it (one was killed, or somebody set the split): this one begins anew"
         )
     return Setting(champion, version, chosen(settings.engine, labels, engines, champion))
 
@@ -88,7 +88,8 @@ def survey(version: int, engines: Sequence[str] | None) -> Setting:
 def chosen(own: str, labels: dict[str, str | None], wanted: Sequence[str] | None, champion: int) -> list[str]:
     """The engines that will serve the challenger: those that are wanted, else the last that is not the stack's own.
 
-    CanaryImpossible where none would be left to serve the champion.
+    CanaryImpossible where those that are left, one at least, do not all serve the champion: what another version was put
+    onto, by a canary that was killed, would go on serving it once this one has ended.
     """
     if len(labels) < 2:
         raise CanaryImpossible(
@@ -102,10 +103,11 @@ def chosen(own: str, labels: dict[str, str | None], wanted: Sequence[str] | None
     if own in engines:
         raise CanaryImpossible(f"{own} is the stack's own engine, which serves the champion: give others")
     left = [url for url in labels if url not in engines]
-    if not any(labels[url] == str(champion) for url in left):
-        serving = ", ".join(f"{url} serves {labels[url]!r}" for url in left)
+    others = [url for url in left if labels[url] != str(champion)]
+    if others:
+        serving = ", ".join(f"{url} serves {labels[url]!r}" for url in others)
         raise CanaryImpossible(
-            f"no engine that is left serves the champion, version {champion}: {serving}. Run `lakeloop reconcile`"
+            f"the engines that are left do not serve the champion, version {champion}: {serving}. Run `lakeloop reconcile`"
         )
     return engines
 

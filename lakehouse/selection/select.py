@@ -40,7 +40,7 @@ class Selection(BaseModel):
     group_ids: list[str] = []  # only these groups; empty: all
     model_name: str | None = None  # only this model's episodes: token ids mean nothing to another tokenizer; None: all
     policy_version: int = 0  # the version training starts from
-    max_staleness: int = Field(default=2, ge=0)  # in versions, of the oldest token of an episode
+    max_staleness: int = Field(default=2, ge=0)  # in steps of training, of the oldest token of an episode
     max_tokens_per_row: int = Field(default=2048, ge=2)  # longer rows are dropped
     credit: Literal["outcome", "steps"] = "outcome"  # whole episodes, or call by call over the call tree
     discount: float = Field(default=1.0, gt=0, le=1)  # of a call's reward per call before it; for steps

@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,7 +187,9 @@ async def _box(client: docker.DockerClient, container: str, stream: socket.socke
         await asyncio.to_thread(_remove, client, container)
 
     async def why_gone() -> str:
-        code, killed = await asyncio.to_thread(_ending, client, container)
+        code, killed = None, 0
+        with suppress(TimeoutError):  # events end by the engine's clock, which may be behind ours, or hang with it
+            code, killed = await asyncio.wait_for(asyncio.to_thread(_ending, client, container), ENDED_S + 3)
         return ended("the container", code, killed, bytes(errors[-2000:]))
 
     return RunnerBox(output, writer, spec, end=end, why_gone=why_gone)

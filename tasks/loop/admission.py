@@ -30,7 +30,7 @@ class Terms:
     batch: int  # groups per step
     steps: int  # in all, those of earlier processes included
     samples: int = 8  # per group
-    staleness: int = 0  # η, in versions
+    staleness: int = 0  # η, in steps of training
     max_in_flight: int | None = None  # groups; None: as many as staleness admits
     partial: Partial = "keep"  # a group of which not every sample is scored
     fill: bool = False  # replace groups without variance (dynamic sampling, DAPO, arXiv 2503.14476)

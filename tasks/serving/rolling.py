@@ -6,7 +6,7 @@ out, which means that the gateway sends it no policy's calls until it is proven,
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from tasks.serving.errors import ServingError
@@ -51,6 +51,12 @@ def roll(
         except ServingError as error:
             return Outcome(url, None, error)
 
+    def following(url: str) -> Outcome:
+        found = tried(url)
+        if not found.served:  # at once, whatever the others of its group do: it may take calls with unproven weights
+            leave_out(url)
+        return found
+
     first, others = tried(urls[0]), urls[1:]
     if not first.served:
         put_back(first.url)
@@ -58,8 +64,7 @@ def roll(
     outcomes = [first]
     with ThreadPoolExecutor(at_once) as threads:
         for at in range(0, len(others), at_once):
-            for found in threads.map(tried, others[at : at + at_once]):
-                outcomes.append(found)
-                if not found.served:
-                    leave_out(found.url)
+            group = [threads.submit(following, url) for url in others[at : at + at_once]]
+            wait(group)
+            outcomes += [one.result() for one in group]
     return outcomes

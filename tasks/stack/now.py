@@ -73,7 +73,7 @@ def now(settings: Settings) -> Now:
         for part in (_served, _aliases, _prefect, _split):
             try:
                 part(found, settings, http)
-            except (httpx.HTTPError, EngineError, KeyError, ValueError) as error:
+            except (httpx.HTTPError, EngineError, KeyError, ValueError, OSError) as error:
                 found.unknown.append(f"{part.__name__.strip('_')}: {error}")
     try:
         found.loops = loops(None)
@@ -113,7 +113,9 @@ def _prefect(found: Now, settings: Settings, http: httpx.Client) -> None:
 
 def _split(found: Now, settings: Settings, http: httpx.Client) -> None:
     with Gate(settings.gateway_url, settings.operator_key) as gate:
-        split = gate.split()
+        engines, split = gate.engines(), gate.split()
+    if not engines:
+        raise EngineError(f"there is no gateway at {settings.gateway_url}")
     if split is not None:
         found.split = Split(**split, canary=held(settings.home.root / LOCK))
 

@@ -170,6 +170,10 @@ async def test_a_killed_canary_leaves_its_share_and_alias_which_status_says_and_
     second = await world.canary(share=0.5)
     assert f"process {first.pid} runs a canary here already" in await world.said(second)
     assert (second.returncode, first.returncode) == (1, None)
+    assert (await world.status())["split"]["canary"]
+    await world.reconciled()  # which leaves it alone
+    assert (await world.split())["share"] == 0.5
+    assert world.labels() == [str(world.champion), str(world.challenger)]
     first.kill()
     await first.communicate()
 
@@ -185,7 +189,7 @@ async def test_a_killed_canary_leaves_its_share_and_alias_which_status_says_and_
     again = await world.canary(share=0.25, deadline_s=1, if_undecided="roll_back")
     said = await world.said(again)
     assert again.returncode == 0, said
-    assert "a canary that was killed left sessions split" in said
+    assert "and no canary is at work that would end it" in said
     assert "not told apart in time" in said
     assert await world.split() is None
     assert world.aliases() == (world.champion, None)

@@ -409,6 +409,7 @@ def moved_back(stack, registry, engine, command, improved, warm):
         assert playing.poll() is None and time.monotonic() < deadline, "nothing is played"
         time.sleep(0.2)
     seconds = promote_and_wait(registry, engine, stack.model_name, warm)
+    assert playing.poll() is None, "it ended before the swap: draw more problems"
     _, err = playing.communicate(timeout=400)
     assert playing.returncode == 0, err
     return seconds
@@ -416,7 +417,10 @@ def moved_back(stack, registry, engine, command, improved, warm):
 
 def test_moving_the_alias_back_redeploys_the_earlier_version(moved_back, warm):
     assert moved_back < REDEPLOYED_S
-    deployed = rows(f"from deployments where version = {warm}")
+    deadline = time.monotonic() + 60
+    while len(deployed := rows(f"from deployments where version = {warm}")) < 2:  # written once it is proven
+        assert time.monotonic() < deadline, "the deployment was not written down"
+        time.sleep(0.2)
     assert [one["accepted"] for one in deployed] == [True, True]
 
 

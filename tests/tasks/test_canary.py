@@ -118,7 +118,12 @@ def test_engines_for_the_challenger_leave_one_for_the_champion():
         ),
         (LABELS, ["http://a"], "is the stack's own engine, which serves the champion"),
         (LABELS, ["http://x"], "the gateway has no engine http://x: it has http://a"),
-        ({**LABELS, "http://a": "3", "http://b": "-1"}, None, "no engine that is left serves the champion, version 4"),
+        (
+            {**LABELS, "http://a": "3", "http://b": "-1"},
+            None,
+            "left do not serve the champion, version 4: http://a serves '3'",
+        ),
+        ({**LABELS, "http://b": "7"}, None, "version 4: http://b serves '7'. Run `lakeloop reconcile`"),
     ],
 )
 def test_a_canary_that_cannot_be_is_refused_with_what_to_do(labels, wanted, said):

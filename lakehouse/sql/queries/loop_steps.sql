@@ -1,5 +1,5 @@
 -- question: What did each step of each loop train on?
--- grain: one row per loop and step; `max_staleness` in versions, of what was trained; tokens of what age dropped
+-- grain: one row per loop and step; `max_staleness` in steps of training, of what was trained; tokens of what age dropped
 with sets as (
     select
         *,

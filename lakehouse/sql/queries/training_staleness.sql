@@ -1,5 +1,5 @@
 -- question: How old were the tokens that were trained on?
--- grain: one row per training set and staleness, in versions
+-- grain: one row per training set and staleness, in steps of training
 select
     staleness.training_set_id,
     training_sets.objective,

@@ -38,7 +38,8 @@ async def _generate(
 ) -> Reply:
     """Ids in, ids out. The reply is read from all of the ids, streamed or not, so that both leave equal rows."""
     thinking, facts = prompt.rendered.thinking, await engine.facts()
-    text = facts.as_written and request.plain and not thinking
+    # With special tokens in its text an engine would also look for stop strings in them, and sample otherwise.
+    text = facts.as_written and request.plain and not thinking and not sampling.get("stop")
     if request.stream:
         deltas = Deltas(engine, request, prompt.token_ids, told, facts)
         async with aclosing(engine.stream(prompt.token_ids, sampling, thinking, completion, text=text)) as steps:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from lakehouse.records import digest, dumps
-from sandboxes.gateway.errors import EngineRefused
+from sandboxes.gateway.errors import EngineRefused, EngineTrouble
 from sandboxes.gateway.sessions.recorded import Conversation, Message
 
 NAME = "probe"
@@ -137,7 +137,7 @@ async def _as_written(engine: Renders) -> bool:
         return False
     try:
         told = (await engine.derender(ids, before, Conversation([USER]), None))["message"]
-    except EngineRefused:
+    except (EngineRefused, EngineTrouble):  # answers are parsed without it then, as after any such trouble
         return False
     said, whole = told.get("content") or "", await engine.detokenize(before + ids)
     return await engine.detokenize(before) + said == whole

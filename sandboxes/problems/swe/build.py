@@ -261,7 +261,7 @@ class Builder:
         """Why a problem cannot be told, or None."""
         if self._told(problem):
             return TOLD_ALIKE
-        tests = {node.rpartition("::")[2].partition("[")[0] for node in read_spec(problem).fail_to_pass}
+        tests = {node.partition("[")[0].rpartition("::")[2] for node in read_spec(problem).fail_to_pass}
         return NAMES_A_TEST if tests & set(re.findall(r"\w+", problem.prompt)) else None
 
     def _told(self, problem: Problem) -> bool:

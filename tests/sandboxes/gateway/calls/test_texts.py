@@ -62,6 +62,9 @@ async def test_stop_strings_need_the_engine_to_read_along(start, tools):
         session = await stack.client.start_session("t")
         for more in ({}, {"tools": tools}):
             assert await told(stack, session, stop=["two"], **more) == "one "
+            assert (
+                "output_mode" not in stack.engine.asked[-1]
+            )  # special tokens are in no text that they are looked for in
             assert stack.engine.asked[-1]["sampling_params"].get("detokenize", True)
 
 
@@ -79,6 +82,16 @@ async def test_an_engine_whose_parser_takes_text_away_is_asked_for_every_message
         session = await stack.client.start_session("t")
         assert await told(stack, session) == "ab"
         assert "output_mode" not in stack.engine.asked[-1]
+
+
+async def test_an_engine_whose_parser_fails_when_it_is_tried_is_asked_all_the_same(start, monkeypatch):
+    async def failing(self, request):
+        return JSONResponse({"error": {"message": "it failed"}}, status_code=500 if await request.json() else 400)
+
+    monkeypatch.setattr(Scripted, "derender", failing)
+    async with start(["abc"]) as stack:
+        session = await stack.client.start_session("t")
+        assert await told(stack, session) == "abc"
 
 
 async def test_an_engine_that_tells_no_text_is_asked_for_the_message(start, monkeypatch):

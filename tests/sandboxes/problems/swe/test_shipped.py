@@ -33,7 +33,7 @@ def test_ids_are_unique_and_every_problem_passed_both_gates(problems):
 
 def test_no_statement_names_a_test(problems):
     for problem in problems:
-        functions = {node.rpartition("::")[2].partition("[")[0] for node in read_spec(problem).fail_to_pass}
+        functions = {node.partition("[")[0].rpartition("::")[2] for node in read_spec(problem).fail_to_pass}
         assert not functions & set(re.findall(r"\w+", problem.prompt)), problem.problem_id
 
 
