@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 from openai import AsyncOpenAI, InternalServerError
 
@@ -22,6 +23,14 @@ LONG = {
 TOKENS = 1500  # seconds of generation, also where the test has to wait for a processor
 
 
+async def generated(engine_url):
+    """How many tokens the engine has generated since its start."""
+    async with httpx.AsyncClient(base_url=engine_url, trust_env=False) as engine:
+        metrics = (await engine.get("/metrics")).text
+    lines = [line for line in metrics.splitlines() if line.startswith("vllm:generation_tokens_total")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
 @asynccontextmanager
 async def calling(engine_url, tmp_path):
     """A long call under way on the shared engine: engine, its version, the call, what is recorded of it, its gateway."""
@@ -33,7 +42,7 @@ async def calling(engine_url, tmp_path):
             GatewayClient(url, gateway.operator_key) as client,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120) as sdk,
         ):
-            session = await client.start_session("t")
+            session, before = await client.start_session("t"), await generated(engine_url)
             form = {"type": "json_schema", "json_schema": {"name": "long", "schema": LONG}}
             call = asyncio.create_task(
                 sdk.with_options(api_key=session.api_key).chat.completions.create(
@@ -47,8 +56,10 @@ async def calling(engine_url, tmp_path):
             async def rows():
                 return await client.calls(session.session_id, episode_id="e", attempt_id="a")
 
-            await asyncio.sleep(0.6)
-            assert not call.done()
+            async with asyncio.timeout(60):  # the first call waits for the gateway's probes and the form's compilation
+                while await generated(engine_url) < before + 5:
+                    assert not call.done()
+                    await asyncio.sleep(0.05)
             try:
                 yield engine, number, call, rows, gateway
             finally:
