@@ -212,13 +212,27 @@ def _training_sets(lake: Connection) -> list[str]:
 
 
 def _tainted(lake: Connection) -> list[str]:
-    """Model versions that were trained on these sets, or come from one that was."""
+    """Model versions that were trained on these sets, and those that such a version went into."""
     rows = lake.execute(
         """
-        select distinct descent.name || '@' || descent.version
-        from bronze.model_versions as held
-        semi join trained using (training_set_id)
-        inner join descent on held.name = descent.from_name and held.version = descent.from_version
+        with recursive edges as materialized (
+            from descent_edges
+        ),
+
+        tainted as (
+            select name, version
+            from bronze.model_versions
+            semi join trained using (training_set_id)
+
+            union
+
+            select edges.name, edges.version
+            from tainted
+            inner join edges on tainted.name = edges.from_name and tainted.version = edges.from_version
+        )
+
+        select name || '@' || version
+        from tainted
         order by all
         """
     ).fetchall()
