@@ -1,6 +1,7 @@
 """What becomes of a call in flight when weights are swapped, by mode, on the real engine through the gateway."""
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 
 import httpx
@@ -31,10 +32,24 @@ async def generated(engine_url):
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
+class Poised(Engine):
+    """Is ready to swap before the call begins, and swaps once that has tokens, however long either takes."""
+
+    def __init__(self, url):
+        super().__init__(url)
+        self.ready, self.go = threading.Event(), threading.Event()
+
+    def _call(self, method, path, **how):
+        if path == "/pause":
+            self.ready.set()
+            assert self.go.wait(90), "the call has no tokens"
+        return super()._call(method, path, **how)
+
+
 @asynccontextmanager
-async def calling(engine_url, tmp_path):
-    """A long call under way on the shared engine: engine, its version, the call, what is recorded of it, its gateway."""
-    with Engine(engine_url) as engine:
+async def swapped_under(engine_url, tmp_path, swap):
+    """Weights that were swapped under a long call: engine, the version before, the call, what is recorded of it, its gateway."""
+    with Poised(engine_url) as engine:
         number, model = engine.served_version(), engine.models()[0]
         gateway = Gateway(Settings(engine=engine_url, home=tmp_path, model=model, call_deadline_s=120))
         async with (
@@ -44,6 +59,8 @@ async def calling(engine_url, tmp_path):
         ):
             session, before = await client.start_session("t"), await generated(engine_url)
             form = {"type": "json_schema", "json_schema": {"name": "long", "schema": LONG}}
+            swapping = asyncio.create_task(asyncio.to_thread(engine.reload, engine.folder(), number + 1, swap=swap))
+            assert await asyncio.to_thread(engine.ready.wait, 60)
             call = asyncio.create_task(
                 sdk.with_options(api_key=session.api_key).chat.completions.create(
                     model=model,
@@ -56,14 +73,17 @@ async def calling(engine_url, tmp_path):
             async def rows():
                 return await client.calls(session.session_id, episode_id="e", attempt_id="a")
 
-            async with asyncio.timeout(60):  # the first call waits for the gateway's probes and the form's compilation
-                while await generated(engine_url) < before + 5:
-                    assert not call.done()
-                    await asyncio.sleep(0.05)
             try:
+                async with asyncio.timeout(60):  # it waits for the gateway's probes and the form's compilation
+                    while await generated(engine_url) < before + 5:
+                        assert not call.done()
+                        await asyncio.sleep(0.05)
+                engine.go.set()
+                await swapping
                 yield engine, number, call, rows, gateway
             finally:
-                await asyncio.wait([call])
+                engine.go.set()
+                await asyncio.wait([call, swapping])
                 await asyncio.to_thread(engine.reload, engine.folder(), number)
 
 
@@ -73,8 +93,7 @@ def home(tmp_path, monkeypatch):
 
 
 async def test_wait_lets_a_call_end_with_the_weights_it_began_with(engine_url, tmp_path):
-    async with calling(engine_url, tmp_path) as (engine, number, call, rows, _):
-        await asyncio.to_thread(engine.reload, engine.folder(), number + 1, swap="wait")
+    async with swapped_under(engine_url, tmp_path, "wait") as (engine, number, call, rows, _):
         await call
         [row] = await rows()
         assert row.weight_versions == [number] * TOKENS
@@ -82,8 +101,7 @@ async def test_wait_lets_a_call_end_with_the_weights_it_began_with(engine_url, t
 
 
 async def test_abort_ends_a_call_at_once_as_trouble_that_passes_and_counts_against_no_engine(engine_url, tmp_path):
-    async with calling(engine_url, tmp_path) as (engine, number, call, rows, gateway):
-        await asyncio.to_thread(engine.reload, engine.folder(), number + 1, swap="abort")
+    async with swapped_under(engine_url, tmp_path, "abort") as (_, _, call, rows, gateway):
         with pytest.raises(InternalServerError, match="unfinished, as for a swap of its weights") as failure:
             await call
         assert failure.value.response.headers["x-should-retry"] == "true"
