@@ -75,7 +75,7 @@ async def swapped_under(engine_url, tmp_path, swap):
 
             try:
                 async with asyncio.timeout(60):  # it waits for the gateway's probes and the form's compilation
-                    while await generated(engine_url) < before + 5:
+                    while await generated(engine_url) < before + 1:
                         assert not call.done()
                         await asyncio.sleep(0.05)
                 engine.go.set()
@@ -101,12 +101,17 @@ async def test_wait_lets_a_call_end_with_the_weights_it_began_with(engine_url, t
 
 
 async def test_abort_ends_a_call_at_once_as_trouble_that_passes_and_counts_against_no_engine(engine_url, tmp_path):
-    async with swapped_under(engine_url, tmp_path, "abort") as (_, _, call, rows, gateway):
-        with pytest.raises(InternalServerError, match="unfinished, as for a swap of its weights") as failure:
-            await call
-        assert failure.value.response.headers["x-should-retry"] == "true"
-        [row] = await rows()
-        assert (row.status, row.token_status) == ("infra_error", "missing")
-        assert 0 < len(row.completion_token_ids) < TOKENS
-        [member] = gateway.engines.members
-        assert (member.breaker.closed, member.breaker._troubles) == (True, 0)
+    for attempt in range(6):  # on a busy machine an engine may have ended a call before it hears of the swap
+        async with swapped_under(engine_url, tmp_path / str(attempt), "abort") as (_, _, call, rows, gateway):
+            await asyncio.wait([call])
+            [row] = await rows()
+            if call.exception() is not None:
+                break
+            assert len(row.completion_token_ids) == TOKENS
+    with pytest.raises(InternalServerError, match="unfinished, as for a swap of its weights") as failure:
+        await call
+    assert failure.value.response.headers["x-should-retry"] == "true"
+    assert (row.status, row.token_status) == ("infra_error", "missing")
+    assert 0 < len(row.completion_token_ids) < TOKENS
+    [member] = gateway.engines.members
+    assert (member.breaker.closed, member.breaker._troubles) == (True, 0)

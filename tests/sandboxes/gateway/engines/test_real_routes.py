@@ -147,10 +147,14 @@ async def test_turns_on_the_chat_route_continue_or_say_retokenised(gateway):
 async def test_the_first_token_reaches_the_client_while_the_engine_generates(gateway, engine_url, route):
     long = {"type": "string", "minLength": 9000}  # seconds of generation, up to the limit: also on a busy machine
     async with gateway(route) as (client, model, sdk), httpx.AsyncClient(base_url=engine_url) as engine:
-        session = await client.start_session("t")
+        session, form = await client.start_session("t"), schema(long)
+        other = await client.start_session("first")
+        await sdk.with_options(api_key=other.api_key).chat.completions.create(
+            model=model, messages=[USER], response_format=form, max_tokens=2
+        )  # the engine compiles the form once
         began = time.monotonic()
         stream = await sdk.with_options(api_key=session.api_key).chat.completions.create(
-            model=model, messages=[USER], stream=True, seed=3, response_format=schema(long), max_tokens=1500
+            model=model, messages=[USER], stream=True, seed=3, response_format=form, max_tokens=1500
         )
         first = running = None
         async for chunk in stream:
