@@ -12,7 +12,7 @@ def test_status_names_every_service_and_ends_with_1_when_one_is_down(lakeloop):
     assert {state["name"]: state["condition"] for state in told["services"]} == dict.fromkeys(
         ("engine", "prefect", "mlflow", "gateway", "worker", "watcher"), "down"
     )
-    assert [one.partition(":")[0] for one in told["unknown"]] == ["served", "aliases", "prefect"]
+    assert [one.partition(":")[0] for one in told["unknown"]] == ["served", "aliases", "prefect", "split"]
     assert (told["served"], told["champion"], told["loops"], told["places"]) == (None, None, [], [])
     shown = lakeloop("status")
     assert shown.status == 1
