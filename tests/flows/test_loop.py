@@ -26,6 +26,8 @@ EPOCHS = 12  # the demonstrations are learnt by heart, but not quite
 NOISY = 1.3  # the temperature at which some samples of such a problem solve it and some do not
 MORE = ("more",)  # runs of demonstrations beside `demo`
 DEMONSTRATION = {"agent": "expert", "purpose": "demonstration", "samples": 1, "max_difficulty": EASY}
+LOOP = {"mode": "async", "staleness": 1, "rounds": 2, "problems": {"search": PROBLEMS}, "samples": 6, "seed": SEED - 1}
+LOOP |= {"max_difficulty": EASY, "temperature": NOISY, "concurrency": 2}  # 2: a batch outlasts a step's training
 REDEPLOYED_S = 60
 LENIENT = """
 when_refused = "roll_back"
@@ -35,6 +37,7 @@ metric = "success"
 operator = ">="
 bound = 0.0
 """
+REFUSING = LENIENT.replace("bound = 0.0", "bound = 1.5")
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +129,8 @@ def improved(stack, deployments, registry, sampled, tmp_path_factory):
     """The version after two steps of a loop that does not wait, on what was demonstrated."""
     policy = tmp_path_factory.mktemp("gate") / "lenient.toml"
     policy.write_text(LENIENT)
-    drawn = {"problems": {"search": PROBLEMS}, "samples": 6, "seed": SEED - 1}
-    drawn |= {"max_difficulty": EASY, "temperature": NOISY}
     judged = {"evaluate_problems": {"search": 4}, "evaluate_every": 2, "policy": str(policy)}
-    terms = {"mode": "async", "staleness": 1, "rounds": 2, "loop_id": "loop", "concurrency": 4}
-    deployments.complete(deployments.start("improve", **drawn, **judged, **terms))
+    deployments.complete(deployments.start("improve", loop_id="loop", **judged, **LOOP))
     return registry.promoted(stack.model_name)
 
 
@@ -220,8 +220,7 @@ def test_the_model_card_is_the_description_and_says_what_made_the_version(stack,
     told = registry.client.get_model_version(stack.model_name, str(warm)).description
     (made,) = rows("from training_sets where objective = 'sft'")
     title, origin = f"# {stack.model_name} version {warm}", f"trained from version {base}"
-    for said in (title, origin, made["training_set_id"], "search@2"):
-        assert said in told
+    assert all(said in told for said in (title, origin, made["training_set_id"], "search@2"))
     assert "| loss per trained token |" in told
     assert "accepted" in told.partition("## Training data")[0]  # the proof of its deployment
 
@@ -271,19 +270,21 @@ def test_what_a_loop_trains_on_is_as_young_as_it_may_be_and_each_group_is_in_one
     assert (left["begun"], left["consumed"], left["left_to_play"]) == (len(groups), len(groups), 0)
 
 
-def test_what_the_second_step_trains_on_was_begun_before_the_version_of_the_first_was_there(improved):
+def test_episodes_are_played_while_the_first_step_is_trained(improved):
+    """Between the choice of its rows and its version's registration; what was in flight then is of the second batch."""
     (found,) = rows("""
-        select count(*) as n, count(*) filter (started_at < first.made) as early
+        select count(*) as n, count(*) filter (started_at < made and ended_at > chosen) as meanwhile
         from training_rows
         inner join training_sets using (training_set_id)
         inner join episodes using (episode_id)
         cross join (
-            select model_versions.created_at as made from model_versions inner join training_sets using (training_set_id)
+            select training_sets.created_at as chosen, model_versions.created_at as made
+            from model_versions inner join training_sets using (training_set_id)
             where training_sets.loop_id = 'loop' and loop_step = 0
-        ) as first
+        )
         where training_sets.loop_id = 'loop' and training_sets.loop_step = 1
     """)
-    assert found["n"] >= found["early"] > 0
+    assert found["n"] >= found["meanwhile"] > 0
 
 
 def test_a_loop_moves_the_challenger_and_the_gate_the_champion(improved, warm):
@@ -394,6 +395,53 @@ def test_a_call_that_was_generating_when_weights_were_swapped_has_tokens_of_both
     print(len(spanning), apart)
     assert apart["right"] < 1e-3 and apart["most"] < 2e-2
     assert apart["wrong"] > 3 * apart["right"]
+
+
+@pytest.fixture(scope="module")
+def rejected(deployments, moved_back, tmp_path_factory):
+    """The versions of a loop whose gate refuses everything: each step goes on from the champion."""
+    policy = tmp_path_factory.mktemp("gate") / "refusing.toml"
+    policy.write_text(REFUSING)
+    judged = {"evaluate_problems": {"search": 2}, "evaluate_every": 1, "policy": str(policy)}
+    deployments.complete(deployments.start("improve", loop_id="refused", **judged, **LOOP))
+    made = rows("from queries.loop_steps where loop_id = 'refused' and version > 0 order by step")
+    return [one["version"] for one in made]
+
+
+def test_what_the_gate_refuses_is_rolled_back_within_the_loop_which_goes_on_from_the_champion(
+    registry, stack, engine, rejected, warm
+):
+    sets = rows("select loop_step, policy_version from training_sets where loop_id = 'refused' order by loop_step")
+    assert [(one["loop_step"], one["policy_version"]) for one in sets] == [(0, warm), (1, warm)]
+    assert rejected
+    decided = rows(f"select passed, champion from gates where candidate in ({str(rejected)[1:-1]})")
+    assert decided == [{"passed": False, "champion": warm}] * len(rejected)
+    moves = rows("""
+        select object.split('@')[2] as alias, (detail ->> '$.to')::bigint as version
+        from audit where action = 'move alias' order by noted_at
+    """)[-2 * len(rejected) :]
+    assert [one["version"] for one in moves] == [version for one in rejected for version in (one, None)]
+    assert {one["alias"] for one in moves} == {"challenger"}
+    served = rows("select version from deployments where accepted order by deployed_at")[-2 * len(rejected) :]
+    assert [one["version"] for one in served] == [version for one in rejected for version in (one, warm)]
+    assert registry.promoted(stack.model_name) == engine.served_version() == warm
+
+
+def test_what_a_refused_version_sampled_is_not_trained_on_and_no_age_is_negative(rejected, warm):
+    """The first one went on with what was in flight until it was rolled back."""
+    strays = rows(f"""
+        select distinct episode_id from calls inner join dispatches using (episode_id)
+        where loop_id = 'refused' and list_contains(weight_versions, {rejected[0]})
+    """)
+    assert strays
+    trained = rows("""
+        select episode_id, weight_versions from training_rows inner join training_sets using (training_set_id)
+        where loop_id = 'refused'
+    """)
+    assert trained and not {one["episode_id"] for one in strays} & {one["episode_id"] for one in trained}
+    assert {version for one in trained for version in one["weight_versions"] if version >= 0} == {warm}
+    ages = rows("from staleness inner join training_sets using (training_set_id) where loop_id = 'refused'")
+    assert {one["staleness"] for one in ages} == {0}
 
 
 def test_every_deployment_was_run(deployments, improved):
