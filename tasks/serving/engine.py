@@ -20,6 +20,7 @@ BASE_VERSION = 0  # the label of weights that were never registered: what the en
 UNKNOWN_VERSION = -1  # a reload failed half-way: nobody can say which weights are served
 SCORE_S = 120.0  # for one request of a proof: an engine that is busy with calls takes its time
 _BASE_LABEL = "default"  # vLLM's own label until somebody sets one
+NO_LOGPROB = -9999.0
 TOLD = 20  # tokens that an engine tells the log-probs of at one place: vLLM's limit unless it is started with another
 
 # What becomes of requests in flight while weights are swapped (vLLM's pause modes): they are frozen and go on with the new
@@ -152,17 +153,17 @@ class Engine:
                 time.sleep(1.0)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs in nats of `token_ids[1:]`, each given the tokens before it: `len(token_ids) - 1` values."""
+        """Log-probs in nats of `token_ids[1:]`, each given the tokens before it: `len(token_ids) - 1` values.
+
+        NaN where the engine gives none, as under damaged weights.
+        """
         if len(token_ids) < 2:
             raise ValueError("a sequence needs at least two tokens to be scored")
         sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
         body = {"token_ids": list(token_ids), "sampling_params": sampling}
         answer = self._call("POST", "/inference/v1/generate", json=body, timeout=SCORE_S)
         entries = answer["prompt_logprobs"][1:]
-        scores = [float(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries, strict=True)]
-        if not all(math.isfinite(score) for score in scores):
-            raise EngineError(f"the engine at {self.url} gave log-probs that are not finite: its weights are damaged")
-        return scores
+        return [_nats(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries, strict=True)]
 
     def likely(self, token_ids: Sequence[int], temperature: float) -> dict[int, float]:
         """The TOLD likeliest next tokens at a temperature with their log-probs in nats: as sampling sees them, caches and all."""
@@ -170,7 +171,7 @@ class Engine:
         body = {"token_ids": list(token_ids), "sampling_params": sampling}
         answer = self._call("POST", "/inference/v1/generate", json=body, timeout=SCORE_S)
         [entry] = answer["choices"][0]["logprobs"]["content"]
-        return {one["token_id"]: float(one["logprob"]) for one in entry["top_logprobs"]}
+        return {one["token_id"]: _nats(one["logprob"]) for one in entry["top_logprobs"]}
 
     def _call(self, method: str, path: str, **how: Any) -> Any:
         try:
@@ -191,3 +192,8 @@ class Engine:
         if answer.status_code != 200:
             raise EngineError(f"{method} {self.url}{path} gave {answer.status_code}: {answer.text[:500]}")
         return answer.json() if answer.content else {}
+
+
+def _nats(told: float | None) -> float:
+    """A log-prob as the engine tells it; NaN for what it puts in place of one that is NaN or minus infinity."""
+    return math.nan if told is None or told <= NO_LOGPROB else told

@@ -11,12 +11,14 @@ cache of other weights, shows there.
 """
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -45,6 +47,11 @@ class Scored:
     def trained(cls, probes: Sequence[Probe]) -> "Scored":
         """As the trainer gives it."""
         return cls([probe.logprobs for probe in probes], [one.logprob for probe in probes for one in probe.heated])
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a log-prob is no number: nothing can be compared with it."""
+        return not all(map(math.isfinite, [*chain(*self.plain), *self.heated]))
 
 
 class Proof(BaseModel):
@@ -114,18 +121,23 @@ def expected(folder: Path, sequences: Sequence[Sequence[int]], *, deadline_s: fl
 def prove(now: Scored, trained: Scored, before: Scored | None, *, version: int) -> Proof:
     """Judge what is served `now` against the trainer's scores and what was served `before` the reload.
 
-    ProbeError where the probe set is empty: nothing would be proven.
+    Damaged weights before do not count: a good version must be able to follow them. ProbeError where the probe set is empty:
+    nothing would be proven.
     """
     if not any(now.plain):
         raise ProbeError(
             "the probe set is empty, so nothing can be proven: give a probe.json with sequences, or none at all"
         )
+    if before is not None and before.damaged:
+        before = None
     gaps = [*differences(now.plain, trained.plain), *differences([now.heated], [trained.heated])]
     mean, largest = sum(gaps) / len(gaps), max(gaps)
     moved = None if before is None else _mean(now.plain, before.plain)
     due = None if before is None else _mean(trained.plain, before.plain)
     passed = False
-    if mean > MEAN_BOUND or largest > MAX_BOUND:
+    if now.damaged:
+        reason = "served log-probs are no numbers: the weights are damaged, or give such where the engine computes less exactly"
+    elif mean > MEAN_BOUND or largest > MAX_BOUND:
         hot = max(gaps[len(gaps) - len(now.heated) :], default=0.0)
         where = f" (at temperature {TEMPERATURE} only)" if hot == largest and _within(now, trained) else ""
         reason = (
