@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import httpx
 
 from lakehouse.home import home
+from sandboxes.gateway.engines.labels import claimed, unproven
 from tasks.serving.errors import EngineError
 from tasks.serving.watchdog import watched
 from tasks.serving.weights import servable
@@ -81,11 +82,16 @@ class Engine:
         tokens: list[int] = self._call("POST", "/tokenize", json=body)["tokens"]
         return tokens
 
-    def served_version(self) -> int:
-        """The registry version of the weights now served, or BASE_VERSION, or UNKNOWN_VERSION."""
+    def served_version(self, *, proven: bool = True) -> int:
+        """The registry version of the weights now served, or BASE_VERSION, or UNKNOWN_VERSION.
+
+        Weights whose proof is under way, or never ended, are unknown; without `proven` they are what they were swapped in as.
+        """
         label = str(self._call("GET", "/weight_info")["weight_version"])
         if label == _BASE_LABEL:
             return BASE_VERSION
+        if not proven:
+            label = claimed(label) or label
         try:
             return int(label)
         except ValueError:
@@ -94,7 +100,9 @@ class Engine:
     def reload(
         self, weights_path: Path | str, version: int, *, swap: Swap = "keep", deadline_s: float = 120.0
     ) -> float:
-        """Swap the weights under running requests and label them `version`; returns the seconds generation stood still.
+        """Swap the weights under running requests; returns the seconds generation stood still.
+
+        They are labelled as `version` that is not proven: who proves it says so with `label`.
 
         With `keep` requests in flight are frozen and go on with the new weights; their attention caches are computed again,
         because what the old weights left in the cache is not what the new ones would have put there. With `wait` they end
@@ -122,7 +130,7 @@ class Engine:
         load = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}, "timeout": deadline_s}
         try:
             self._call("POST", "/collective_rpc", json=load, timeout=deadline_s + 5)
-            self.label(version)
+            self._label(unproven(version))
             # Without `reset_running_requests` this is refused while any request is in flight.
             everything = {"reset_running_requests": "true"}
             answer = self._call("POST", "/reset_prefix_cache", params=everything, timeout=deadline_s)
@@ -134,8 +142,11 @@ class Engine:
             raise
 
     def label(self, version: int) -> None:
-        """Say which version the served weights are. `reload` does this by itself."""
-        self._call("POST", "/update_weight_version", json={"new_version": str(version)})
+        """Say which version the served weights are: they were proven to be that one's."""
+        self._label(str(version))
+
+    def _label(self, label: str) -> None:
+        self._call("POST", "/update_weight_version", json={"new_version": label})
 
     def distrust(self) -> None:
         """Say that nobody knows which weights are served, so that nothing sampled from them is trained on."""

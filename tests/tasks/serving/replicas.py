@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,12 +30,14 @@ def made(folder: Path, value: float) -> Path:
 
 
 class Replica(Scripted):
-    """`broken` routes answer 500; `scores` are run in the order in which the engine is asked for log-probs."""
+    """Routes in `broken` answer 500."""
 
     def __init__(self, folder: Path, value: float, replies: Sequence[str] = ("hello",), **more):
         super().__init__(replies, **more)
         self.folder, self.value = folder, value
         self.broken: set[str] = set()
+        self.breaks_once_swapped: set[str] = set()
+        self.breaks_once_labelled: set[str] = set()
         self.loaded: list[float] = []
         self.overflow: float | None = None  # this value gives NaN here, though not where it was trained
         self.unmoved = False  # a swap answers OK and changes nothing
@@ -72,10 +73,12 @@ class Replica(Scripted):
         value = float(load_file(Path(asked) / "model.safetensors")["lm_head.weight"][0, 0])
         self.loaded.append(value)
         self.value = self.value if self.unmoved else value
+        self.broken |= self.breaks_once_swapped
         return JSONResponse({})
 
     async def relabel(self, request: Request) -> Response:
         self.weight_version = (await request.json())["new_version"]
+        self.broken |= self.breaks_once_labelled
         return JSONResponse({})
 
     async def ids(self, request: Request) -> Response:
@@ -84,7 +87,7 @@ class Replica(Scripted):
 
     async def sampled(self, request: Request) -> Response:
         body = await request.json()
-        if "model" in body:  # a call of the gateway's
+        if "model" in body or not body:  # the gateway's
             return await self.generate(request)
         if self.loaded and self.holds:
             await self.holds.wait()
@@ -93,11 +96,3 @@ class Replica(Scripted):
         entry = {"top_logprobs": [{"token_id": 7, "logprob": value}]}
         answer = {"prompt_logprobs": scores, "choices": [{"logprobs": {"content": [entry]}}]}
         return Response(json.dumps(answer), media_type="application/json")
-
-
-def until(condition, what: str, within_s: float = 30.0) -> None:
-    """Wait in a thread of its own, or in a process that has no event loop."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
