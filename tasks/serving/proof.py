@@ -137,7 +137,7 @@ def prove(now: Scored, trained: Scored, before: Scored | None, *, version: int) 
     passed = False
     if now.damaged:
         reason = "served log-probs are no numbers: the weights are damaged, or give such where the engine computes less exactly"
-    elif mean > MEAN_BOUND or largest > MAX_BOUND:
+    elif not (mean <= MEAN_BOUND and largest <= MAX_BOUND):  # so asked, what is no number is no agreement
         hot = max(gaps[len(gaps) - len(now.heated) :], default=0.0)
         where = f" (at temperature {TEMPERATURE} only)" if hot == largest and _within(now, trained) else ""
         reason = (
