@@ -38,6 +38,14 @@ def test_a_reload_that_changed_nothing_is_caught_even_when_training_moved_less_t
     assert "did not move" in proof.reason
 
 
+@pytest.mark.parametrize(("served", "passed"), [(2.5e-3, True), (1e-3, True), (0.7e-3, False), (0.0, False)])
+def test_an_engine_that_computes_a_little_differently_has_the_weights_that_it_is_nearer_to(served, passed):
+    """Training moved by 1.5e-3: less than three times as far as the engine may be from the trainer."""
+    proof = prove(shifted(OLD, served), shifted(OLD, 1.5e-3), OLD, version=3)
+    assert proof.passed is passed, proof.reason
+    assert ("the engine has the old weights" in proof.reason) is not passed
+
+
 def test_weights_like_those_before_are_proven_and_said_to_be_unchanged():
     proof = prove(OLD, shifted(OLD, 1e-6), OLD, version=3)
     assert (proof.passed, proof.changed) == (True, False)
