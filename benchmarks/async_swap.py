@@ -73,7 +73,9 @@ async def _loaded(target: Target, tag: str) -> AsyncIterator[None]:
 async def _swap(target: Target, folder: Path, version: int) -> float:
     def swap() -> float:
         with Engine(target.url.removesuffix("/v1")) as engine:
-            return engine.reload(folder, version + 1)
+            seconds = engine.reload(folder, version + 1)
+            engine.label(version + 1)
+            return seconds
 
     return await asyncio.to_thread(swap)
 

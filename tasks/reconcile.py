@@ -57,14 +57,18 @@ def look() -> Due:
     loop = Watch(settings.mlflow_url, settings.engine, settings.prefect_url, name).alive(LOOP)
     canary = held(home().root / LOCK)  # of one that was killed Prefect says for minutes that it runs
     with Gate(settings.gateway_url, settings.operator_key) as gate:
-        fleet, split = gate.labels(), gate.split()
+        fleet, split = gate.states(), gate.split()
     # A loop's newest version is newer than what was promoted; an older challenger is left over from another one.
     due, alias = (
         (challenger, moves.CHALLENGER) if loop and challenger and challenger > champion else (champion, CHAMPION)
     )
     accepted = {str(due), str(champion)} | ({str(challenger)} if loop or canary else set())
-    others = [url for url, label in fleet.items() if url != settings.engine and label not in accepted]
-    own = [] if str(served) in accepted else [settings.engine]
+    # The label of one that the gateway doubts says nothing: it is left out until a version is proven there.
+    doubted = {url for url, one in fleet.items() if one.state == "stale"}
+    others = [
+        url for url, one in fleet.items() if url != settings.engine and (one.version not in accepted or url in doubted)
+    ]
+    own = [] if str(served) in accepted and settings.engine not in doubted else [settings.engine]
     return Due(due, served, own + others, split is not None and not canary, alias)
 
 

@@ -159,6 +159,7 @@ def stack(stack_place) -> Iterator[Settings]:
         _demote(settings)
         if engine.served_version() != before:
             engine.reload(engine.folder(), before)
+            engine.label(before)
 
 
 def _label(url: str) -> None:

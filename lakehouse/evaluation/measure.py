@@ -90,11 +90,13 @@ _VERSION = """
         left join (select distinct episode_id from radar where severe) as severe using (episode_id)
     ),
 
+    -- What each engine came to at last. One that has a trouble of its own says nothing of a version that another one serves.
     deployed as (
         select accepted, proof
         from deployments
         where name = $name and version = $version
-        order by deployed_at desc
+        qualify row_number() over (partition by engine_url order by deployed_at desc) = 1
+        order by accepted desc, deployed_at desc
         limit 1
     )
 

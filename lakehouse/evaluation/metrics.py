@@ -50,7 +50,7 @@ METRICS: dict[str, Metric] = {
     "ledger_gap": Metric("tokens that its training set's ledger does not account for", "version"),
     "agreement": Metric("mean |trainer - engine| log-prob on its on-policy training tokens, in nats", "version"),
     "agreement_p99": Metric("99th percentile of the same", "version"),
-    "proven": Metric("1 where its newest deployment was proven, 0 where it was refused", "version"),
+    "proven": Metric("1 where the newest deployment on any engine was proven, 0 where it was refused on all", "version"),
     "proof_mean": Metric("mean |trainer - engine| log-prob of its newest deployment's proof, in nats", "version"),
     "proof_max": Metric("greatest difference of the same", "version"),
     "tainted": Metric("1 where it, or a version it comes from, was trained on what has been erased", "version"),

@@ -4,11 +4,12 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tasks.serving import tokenizer
 from tasks.serving.engine import Engine, Swap
-from tasks.serving.errors import ProbeError, Unchanged
+from tasks.serving.errors import EngineError, ProbeError, Unchanged
 from tasks.serving.gate import Gate
 from tasks.serving.proof import SAME, Proof, Scored, differences, expected, prove, served
 from tasks.serving.weights import same, tensors
@@ -24,8 +25,9 @@ def deploy(
     """Reload the weights in `folder` as `version` and compare what is served with what the trainer computed.
 
     Calls that are generating are treated as `swap` says. The gateway begins no call from before the swap until after the
-    proof. The proof may say no: then the engine's version label says that nobody knows what it serves, and nothing may be
-    sampled for training until a version is deployed with success. `parent` is the folder that training began with.
+    proof. Until that says yes the engine's label says that the weights are not proven, also where this process dies. Where it
+    says no, or cannot be had, the label says that nobody knows what is served, and nothing may be sampled for training until
+    a version is deployed with success. `parent` is the folder that training began with.
 
     Before anything is touched: ModelError for damaged weights or another tokenizer than the engine's, Unchanged where the
     weights are the parent's, ProbeError for an empty probe set. EngineError when the engine did not do as told.
@@ -37,11 +39,17 @@ def deploy(
     with gate.held(engine.url, HELD_S):
         held = time.monotonic()
         swap_s = engine.reload(folder, version, swap=swap)
-        proof = prove(served(engine, probes), Scored.trained(probes), before, version=version)
-        if proof.passed:
-            gate.proven(engine.url, version)
-        else:
-            engine.distrust()
+        proven = False
+        try:
+            proof = prove(served(engine, probes), Scored.trained(probes), before, version=version)
+            if proof.passed:
+                engine.label(version)
+                gate.proven(engine.url, version)
+                proven = True
+        finally:
+            if not proven:
+                with suppress(EngineError):  # its label does not say that they are proven, in any case
+                    engine.distrust()
         measured = {"swap": swap, "swap_s": round(swap_s, 4), "held_s": round(time.monotonic() - held, 4)}
     return proof.model_copy(update={**measured, "tokenizer": shared})
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import httpx
 
 from lakehouse.home import home
+from sandboxes.gateway.engines.labels import claimed, unproven
 from tasks.serving.errors import EngineError
 from tasks.serving.watchdog import watched
 from tasks.serving.weights import servable
@@ -20,6 +21,7 @@ BASE_VERSION = 0  # the label of weights that were never registered: what the en
 UNKNOWN_VERSION = -1  # a reload failed half-way: nobody can say which weights are served
 SCORE_S = 120.0  # for one request of a proof: an engine that is busy with calls takes its time
 _BASE_LABEL = "default"  # vLLM's own label until somebody sets one
+NO_LOGPROB = -9999.0
 TOLD = 20  # tokens that an engine tells the log-probs of at one place: vLLM's limit unless it is started with another
 
 # What becomes of requests in flight while weights are swapped (vLLM's pause modes): they are frozen and go on with the new
@@ -80,11 +82,16 @@ class Engine:
         tokens: list[int] = self._call("POST", "/tokenize", json=body)["tokens"]
         return tokens
 
-    def served_version(self) -> int:
-        """The registry version of the weights now served, or BASE_VERSION, or UNKNOWN_VERSION."""
+    def served_version(self, *, proven: bool = True) -> int:
+        """The registry version of the weights now served, or BASE_VERSION, or UNKNOWN_VERSION.
+
+        Weights whose proof is under way, or never ended, are unknown; without `proven` they are what they were swapped in as.
+        """
         label = str(self._call("GET", "/weight_info")["weight_version"])
         if label == _BASE_LABEL:
             return BASE_VERSION
+        if not proven:
+            label = claimed(label) or label
         try:
             return int(label)
         except ValueError:
@@ -93,7 +100,9 @@ class Engine:
     def reload(
         self, weights_path: Path | str, version: int, *, swap: Swap = "keep", deadline_s: float = 120.0
     ) -> float:
-        """Swap the weights under running requests and label them `version`; returns the seconds generation stood still.
+        """Swap the weights under running requests; returns the seconds generation stood still.
+
+        They are labelled as `version` that is not proven: who proves it says so with `label`.
 
         With `keep` requests in flight are frozen and go on with the new weights; their attention caches are computed again,
         because what the old weights left in the cache is not what the new ones would have put there. With `wait` they end
@@ -121,7 +130,7 @@ class Engine:
         load = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}, "timeout": deadline_s}
         try:
             self._call("POST", "/collective_rpc", json=load, timeout=deadline_s + 5)
-            self.label(version)
+            self._label(unproven(version))
             # Without `reset_running_requests` this is refused while any request is in flight.
             everything = {"reset_running_requests": "true"}
             answer = self._call("POST", "/reset_prefix_cache", params=everything, timeout=deadline_s)
@@ -133,8 +142,11 @@ class Engine:
             raise
 
     def label(self, version: int) -> None:
-        """Say which version the served weights are. `reload` does this by itself."""
-        self._call("POST", "/update_weight_version", json={"new_version": str(version)})
+        """Say which version the served weights are: they were proven to be that one's."""
+        self._label(str(version))
+
+    def _label(self, label: str) -> None:
+        self._call("POST", "/update_weight_version", json={"new_version": label})
 
     def distrust(self) -> None:
         """Say that nobody knows which weights are served, so that nothing sampled from them is trained on."""
@@ -152,17 +164,17 @@ class Engine:
                 time.sleep(1.0)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs in nats of `token_ids[1:]`, each given the tokens before it: `len(token_ids) - 1` values."""
+        """Log-probs in nats of `token_ids[1:]`, each given the tokens before it: `len(token_ids) - 1` values.
+
+        NaN where the engine gives none, as under damaged weights.
+        """
         if len(token_ids) < 2:
             raise ValueError("a sequence needs at least two tokens to be scored")
         sampling = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
         body = {"token_ids": list(token_ids), "sampling_params": sampling}
         answer = self._call("POST", "/inference/v1/generate", json=body, timeout=SCORE_S)
         entries = answer["prompt_logprobs"][1:]
-        scores = [float(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries, strict=True)]
-        if not all(math.isfinite(score) for score in scores):
-            raise EngineError(f"the engine at {self.url} gave log-probs that are not finite: its weights are damaged")
-        return scores
+        return [_nats(entry[str(token)]["logprob"]) for token, entry in zip(token_ids[1:], entries, strict=True)]
 
     def likely(self, token_ids: Sequence[int], temperature: float) -> dict[int, float]:
         """The TOLD likeliest next tokens at a temperature with their log-probs in nats: as sampling sees them, caches and all."""
@@ -170,7 +182,7 @@ class Engine:
         body = {"token_ids": list(token_ids), "sampling_params": sampling}
         answer = self._call("POST", "/inference/v1/generate", json=body, timeout=SCORE_S)
         [entry] = answer["choices"][0]["logprobs"]["content"]
-        return {one["token_id"]: float(one["logprob"]) for one in entry["top_logprobs"]}
+        return {one["token_id"]: _nats(one["logprob"]) for one in entry["top_logprobs"]}
 
     def _call(self, method: str, path: str, **how: Any) -> Any:
         try:
@@ -191,3 +203,8 @@ class Engine:
         if answer.status_code != 200:
             raise EngineError(f"{method} {self.url}{path} gave {answer.status_code}: {answer.text[:500]}")
         return answer.json() if answer.content else {}
+
+
+def _nats(told: float | None) -> float:
+    """A log-prob as the engine tells it; NaN for what it puts in place of one that is NaN or minus infinity."""
+    return math.nan if told is None or told <= NO_LOGPROB else told

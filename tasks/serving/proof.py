@@ -1,7 +1,7 @@
 """The weight-sync proof: an engine that says it serves version V really serves V's weights.
 
 On a probe set (`tasks.training.probe_set`) the served log-probs must agree with those the trainer computes from the same
-weights, token by token, at temperature 1 and at another one, and must have moved away from those served before. The second
+weights, token by token, at temperature 1 and at another one, and be nearer to them than to those served before. The second
 half catches the reload that answers OK and changes nothing; it is only asked for where the two versions differ on the probe
 at all.
 
@@ -11,12 +11,14 @@ cache of other weights, shows there.
 """
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -28,7 +30,6 @@ from tasks.training.probe_set import TEMPERATURE, Heated, Probe, read
 MEAN_BOUND = 2e-3  # nats; measured with float32 on both sides: 2e-7 on average, 1e-6 at most
 MAX_BOUND = 2e-2
 SAME = 3e-5  # nats on average; weights closer to those before than this can not be told apart from them
-CLEAR = 3.0  # how many times closer to the new weights than the old ones are
 AT_ONCE = 8  # requests: the engine batches them
 
 Scores = list[list[float]]  # per sequence the log-probs of its tokens after the first, in nats
@@ -45,6 +46,11 @@ class Scored:
     def trained(cls, probes: Sequence[Probe]) -> "Scored":
         """As the trainer gives it."""
         return cls([probe.logprobs for probe in probes], [one.logprob for probe in probes for one in probe.heated])
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a log-prob is no number: nothing can be compared with it."""
+        return not all(map(math.isfinite, [*chain(*self.plain), *self.heated]))
 
 
 class Proof(BaseModel):
@@ -114,25 +120,34 @@ def expected(folder: Path, sequences: Sequence[Sequence[int]], *, deadline_s: fl
 def prove(now: Scored, trained: Scored, before: Scored | None, *, version: int) -> Proof:
     """Judge what is served `now` against the trainer's scores and what was served `before` the reload.
 
-    ProbeError where the probe set is empty: nothing would be proven.
+    Damaged weights before do not count: a good version must be able to follow them. ProbeError where the probe set is empty:
+    nothing would be proven.
     """
     if not any(now.plain):
         raise ProbeError(
             "the probe set is empty, so nothing can be proven: give a probe.json with sequences, or none at all"
         )
+    if before is not None and before.damaged:
+        before = None
     gaps = [*differences(now.plain, trained.plain), *differences([now.heated], [trained.heated])]
     mean, largest = sum(gaps) / len(gaps), max(gaps)
     moved = None if before is None else _mean(now.plain, before.plain)
+    apart = _mean(now.plain, trained.plain)
     due = None if before is None else _mean(trained.plain, before.plain)
     passed = False
-    if mean > MEAN_BOUND or largest > MAX_BOUND:
+    if now.damaged:
+        reason = "served log-probs are no numbers: the weights are damaged, or give such where the engine computes less exactly"
+    elif not (mean <= MEAN_BOUND and largest <= MAX_BOUND):  # so asked, what is no number is no agreement
         hot = max(gaps[len(gaps) - len(now.heated) :], default=0.0)
         where = f" (at temperature {TEMPERATURE} only)" if hot == largest and _within(now, trained) else ""
         reason = (
             f"served log-probs differ from the trainer's by {mean:.2g} nats on average, {largest:.2g} at most{where}"
         )
-    elif due is not None and due > SAME and mean > due / CLEAR:
-        reason = f"served log-probs did not move by the {due:.2g} nats they should have: the engine has the old weights"
+    elif due is not None and moved is not None and due > SAME and moved <= apart:
+        reason = (
+            f"served log-probs are no nearer to the trainer's ({apart:.2g} nats on average) than to those served before "
+            f"({moved:.2g}): they did not move by the {due:.2g} they should have, and the engine has the old weights"
+        )
     elif due is not None and due <= SAME:
         passed = True
         reason = (

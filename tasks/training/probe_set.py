@@ -24,7 +24,7 @@ LONGEST = 8192
 class Heated(BaseModel):
     """A likely token after the first `place + 1` tokens of a sequence, with its log-prob at TEMPERATURE."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     place: int
     token: int
@@ -32,9 +32,9 @@ class Heated(BaseModel):
 
 
 class Probe(BaseModel):
-    """One sequence. Log-probs in nats, each of a token given those before it."""
+    """One sequence. Log-probs in nats, each of a token given those before it; ValidationError for one that is no number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     token_ids: list[int]
     logprobs: list[float]  # of token_ids[1:], at temperature 1
@@ -46,7 +46,10 @@ ALL = TypeAdapter(list[Probe])
 
 
 def read(file: Path) -> list[Probe] | None:
-    """What a trainer left; None where there is none, it is of an earlier release, or nothing is scored at TEMPERATURE."""
+    """What a trainer left; None where there is none, it is of an earlier release, or nothing is scored at TEMPERATURE.
+
+    So it is where a log-prob is no number: nothing can be proven against that.
+    """
     try:
         found = ALL.validate_json(file.read_bytes())
     except (FileNotFoundError, ValidationError):

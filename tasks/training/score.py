@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
 from tasks.training.probe_set import TEMPERATURE, Heated, Probe, spread, write
@@ -21,11 +22,16 @@ def score(folder: Path, sequences: Sequence[Sequence[int]]) -> list[list[float]]
 
 
 def scored(folder: Path, sequences: Sequence[Sequence[int]]) -> list[Probe]:
-    """The same at both temperatures."""
+    """The same at both temperatures. ValueError where the weights give no numbers."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     model.train(mode=False)
-    with torch.inference_mode():
-        return [_scored(model, list(sequence)) for sequence in sequences]
+    try:
+        with torch.inference_mode():
+            return [_scored(model, list(sequence)) for sequence in sequences]
+    except ValidationError as error:
+        raise ValueError(
+            f"the weights in {folder} give log-probs that are no numbers: they are damaged, so train them again"
+        ) from error
 
 
 def _scored(model: Any, token_ids: list[int]) -> Probe:

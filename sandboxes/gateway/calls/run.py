@@ -230,6 +230,7 @@ class Calls:
 
         async def one(choice: int, completion: Completion) -> Answer:
             read = await choices.sample(engine, request, prompt, choice, completion, flight.parts.put_nowait)
+            await engine.settle(completion)
             check_served(wanted, {label for label, _, _ in completion.spans})
             return Answer(
                 status=read.status,

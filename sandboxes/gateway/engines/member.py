@@ -7,6 +7,7 @@ from typing import Literal
 
 from sandboxes.gateway.engines.engine import Engine
 from sandboxes.gateway.engines.facts import Facts
+from sandboxes.gateway.engines.labels import DOUBTED, claimed
 from sandboxes.gateway.engines.orders import NOBODY, Orders
 from sandboxes.gateway.engines.upstream import Upstream
 from sandboxes.gateway.errors import EngineSilent, EngineTrouble, GatewayError
@@ -128,7 +129,7 @@ class Member:
 
     def stale(self) -> str | None:
         """Why its weights may not be believed; None where they may."""
-        if self.restarted:
+        if self.restarted or self.unproven:
             return (
                 f"was started again, or a deployment failed there, and its weights (labelled {self.label!r}) are not proven: "
                 "deploy a version, or POST /engines/proven"
@@ -147,8 +148,13 @@ class Member:
         return self.start is not None and trusted is not None and self.start != trusted
 
     @property
+    def unproven(self) -> bool:
+        """Whether a deployment put its weights there and did not prove them, or not yet."""
+        return self.label is not None and (self.label == DOUBTED or claimed(self.label) is not None)
+
+    @property
     def unlabelled(self) -> bool:
-        return self.label is not None and not self.label.isdecimal()
+        return self.label is not None and not self.label.isdecimal() and not self.unproven
 
     @property
     def version(self) -> int | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
 
+from sandboxes.gateway.engines.labels import claimed
 from sandboxes.gateway.errors import EngineTrouble
 from sandboxes.gateway.sessions.recorded import UNKNOWN
 
@@ -35,6 +36,23 @@ class Completion:
         """Tell apart what an engine calls `tool_calls`: the model ended its turn, unless its last id is no `end`."""
         if self.finish_reason == "tool_calls":
             self.finish_reason = "stop" if end is None or self.token_ids[-1:] == [end] else "length"
+
+    @property
+    def undecided(self) -> str | None:
+        """The label of the last tokens' weights where these were not proven yet."""
+        last = self.spans[-1][0] if self.spans else ""
+        return last if claimed(last) else None
+
+    def decide(self, label: str | None) -> None:
+        """Give tokens from between a swap and its proof their version. `label`: of the weights now, None where nobody knows.
+
+        They have it where the very next label is that version's number. Else nobody knows what sampled them.
+        """
+        for at in reversed(range(len(self.spans))):
+            before, start, end = self.spans[at]
+            if label is not None and claimed(before) == label:
+                self.spans[at] = (label, start, end)
+            label = before
 
     @property
     def shown(self) -> list[int]:

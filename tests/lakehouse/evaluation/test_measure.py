@@ -123,6 +123,28 @@ def test_the_version_is_measured_by_its_ledger_its_proof_and_its_ancestry(exams,
     assert (total["tainted"], total["agreement"]) == (0, 0.001)
 
 
+@pytest.mark.parametrize(
+    ("rows", "proven"),
+    [
+        ([("own", True), ("broken", False)], 1),  # as a deployment writes them, the engine that decides first
+        ([("broken", False), ("own", True)], 1),
+        ([("own", True), ("own", False)], 0),
+        ([("own", False)], 0),
+        ([("broken", False), ("broken", True), ("own", False)], 1),
+    ],
+)
+def test_a_version_is_proven_where_an_engine_serves_it_at_last_whatever_is_wrong_with_another(
+    exams, make, rows, proven
+):
+    for number, (engine, accepted) in enumerate(rows):
+        proof = dumps({"mean_difference": 1e-6}) if accepted else "{}"
+        row = Deployment(deployment_id=f"d{number}", name="toy", version=2, engine_url=engine, proof=proof, accepted=accepted,
+                         reason="", deployed_at=make.problem().created_at.replace(hour=number))  # fmt: skip
+        Writer(exams.where).append("deployments", [row])
+    total = measured(exams).values[TOTAL]
+    assert (total["proven"], total.get("proof_mean")) == (proven, 1e-6 if proven else None)
+
+
 def test_only_what_the_metrics_name_is_measured(exams):
     for version in (1, 2):
         exams.sit(version, "search/a", [1])

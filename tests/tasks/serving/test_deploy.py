@@ -81,6 +81,7 @@ async def test_calls_go_on_through_a_swap_and_every_token_has_the_version_it_was
             finally:
                 await asyncio.wait([deploying])
                 engine.reload(old, number)
+                engine.label(number)
             assert proof.passed, proof.reason
             rows = await client.calls(session.session_id, episode_id="e", attempt_id="a")
         assert {row.token_status for row in rows} == {"exact"}

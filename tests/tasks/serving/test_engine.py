@@ -71,8 +71,10 @@ def weights(tmp_path, monkeypatch):
 def test_a_reload_pauses_swaps_labels_forgets_caches_and_resumes_in_that_order(control, weights):
     with Engine(control.url) as engine:
         engine.reload(weights, 4)
+        routes = [call.partition("?")[0] for call in control.calls]
+        assert (engine.served_version(), engine.served_version(proven=False)) == (UNKNOWN_VERSION, 4)
+        engine.label(4)
         assert engine.served_version() == 4
-    routes = [call.partition("?")[0] for call in control.calls[:-1]]
     assert routes == ["/pause", "/collective_rpc", "/update_weight_version", "/reset_prefix_cache", "/resume"]
     assert "/pause?mode=keep" in control.calls
     assert "/reset_prefix_cache?reset_running_requests=true" in control.calls
@@ -117,7 +119,9 @@ def test_damaged_weights_never_reach_the_engine(control, weights):
     assert control.calls == []
 
 
-@pytest.mark.parametrize(("label", "version"), [("default", 0), ("12", 12), ("-1", -1), ("nightly", -1)])
+@pytest.mark.parametrize(
+    ("label", "version"), [("default", 0), ("12", 12), ("-1", -1), ("nightly", -1), ("unproven-12-3f", -1)]
+)
 def test_a_label_is_a_version_number_or_unknown(control, label, version):
     control.label = label
     with Engine(control.url) as engine:
@@ -181,9 +185,10 @@ def test_a_real_engine_serves_new_weights_after_a_reload_and_the_old_ones_after_
         before = proof.served(engine, probes)
         try:
             engine.reload(new, number + 1)
-            assert engine.served_version() == number + 1
+            assert engine.served_version(proven=False) == number + 1
             after = proof.served(engine, probes)
         finally:
             engine.reload(old, number)
+            engine.label(number)
         assert proof.prove(after, Scored.trained(probes), before, version=number + 1).passed
         assert proof.prove(proof.served(engine, probes), before, after, version=number).passed

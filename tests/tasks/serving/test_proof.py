@@ -8,7 +8,7 @@ from tasks.serving.deploy import probe
 from tasks.serving.errors import ProbeError
 from tasks.serving.proof import MAX_BOUND, Scored, prove
 from tasks.training.folder import PROBE
-from tasks.training.probe_set import ALWAYS, Heated, Probe, affordable, cut, spread
+from tasks.training.probe_set import ALWAYS, Heated, Probe, affordable, cut, read, spread
 
 OLD = Scored([[-1.0, -2.0, -3.0], [-4.0]], [-0.5])
 NEW = Scored([[-1.5, -2.5, -3.5], [-4.5]], [-0.8])
@@ -38,6 +38,14 @@ def test_a_reload_that_changed_nothing_is_caught_even_when_training_moved_less_t
     assert "did not move" in proof.reason
 
 
+@pytest.mark.parametrize(("served", "passed"), [(2.5e-3, True), (1e-3, True), (0.7e-3, False), (0.0, False)])
+def test_an_engine_that_computes_a_little_differently_has_the_weights_that_it_is_nearer_to(served, passed):
+    """Training moved by 1.5e-3: less than three times as far as the engine may be from the trainer."""
+    proof = prove(shifted(OLD, served), shifted(OLD, 1.5e-3), OLD, version=3)
+    assert proof.passed is passed, proof.reason
+    assert ("the engine has the old weights" in proof.reason) is not passed
+
+
 def test_weights_like_those_before_are_proven_and_said_to_be_unchanged():
     proof = prove(OLD, shifted(OLD, 1e-6), OLD, version=3)
     assert (proof.passed, proof.changed) == (True, False)
@@ -54,6 +62,33 @@ def test_a_temperature_that_is_not_applied_is_caught_and_said():
     proof = prove(shifted(NEW, 0.0, hotter=0.3), NEW, OLD, version=3)
     assert not proof.passed
     assert "0.3 at most (at temperature 0.7 only)" in proof.reason
+
+
+NAN = float("nan")
+NOTHING = Scored([[NAN] * len(row) for row in OLD.plain], [NAN])
+
+
+@pytest.mark.parametrize(
+    ("now", "trained"), [(OLD, NOTHING), (NOTHING, NEW), (NOTHING, NOTHING), (NEW, Scored(NEW.plain, [NAN]))]
+)
+def test_what_is_no_number_proves_nothing(now, trained):
+    assert not prove(now, trained, OLD, version=3).passed
+    assert not prove(now, trained, None, version=3).passed
+
+
+def test_weights_before_that_gave_no_numbers_are_not_compared_with():
+    proof = prove(NEW, NEW, NOTHING, version=3)
+    assert (proof.passed, proof.changed, proof.mean_movement) == (True, None, None)
+
+
+@pytest.mark.parametrize("field", ["logprobs", "heated", "previous_logprobs"])
+def test_a_trainers_probe_set_without_numbers_is_none(tmp_path, field):
+    one = {"token_ids": [5, 6], "logprobs": [-1.0], "heated": [{"place": 0, "token": 1, "logprob": -1.0}]}
+    (tmp_path / PROBE).write_text(json.dumps([one]))
+    assert read(tmp_path / PROBE)
+    damaged = {"heated": [{**one["heated"][0], "logprob": NAN}]}.get(field, [NAN])
+    (tmp_path / PROBE).write_text(json.dumps([{**one, field: damaged}]))
+    assert read(tmp_path / PROBE) is None
 
 
 def test_without_a_version_before_only_agreement_counts():

@@ -80,11 +80,13 @@ async def swapped_under(engine_url, tmp_path, swap):
                         await asyncio.sleep(0.05)
                 engine.go.set()
                 await swapping
+                await asyncio.to_thread(engine.label, number + 1)  # as a proof does
                 yield engine, number, call, rows, gateway
             finally:
                 engine.go.set()
                 await asyncio.wait([call, swapping])
                 await asyncio.to_thread(engine.reload, engine.folder(), number)
+                await asyncio.to_thread(engine.label, number)
 
 
 @pytest.fixture(autouse=True)
