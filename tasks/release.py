@@ -235,16 +235,27 @@ def promote(
     *,
     why: str = "released",
     evidence: Mapping[str, Any] | None = None,
+    expected: moves.Expected = "any",
 ) -> None:
     """Move an alias to a version; who, why and on what evidence goes to the audit.
 
-    Tainted where the version was trained on what has been erased, RegistryError where its weights are gone.
+    `expected` is where a decision saw the alias point (None: nowhere): moves.Moved where somebody moved it since. That only
+    holds within one's turn of `deploying`. Tainted where the version was trained on what has been erased, RegistryError
+    where its weights are gone.
     """
     settings = Settings()
     name = settings.model_name
     refuse_tainted(None, name, version)
-    moves.move(Registry(settings.mlflow_url), name, alias, version, who=actor(), why=why, evidence=evidence)
+    registry = Registry(settings.mlflow_url)
+    moves.move(registry, name, alias, version, who=actor(), why=why, evidence=evidence, expected=expected)
     tell("alias.moved", f"alias.{name}.{alias}", {"version": version, "who": actor()}, alias=alias)
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+def unmoved(version: int, champion: int | None) -> None:
+    """Before a version is served everywhere: moves.Moved where the champion is not the one it was compared with any more."""
+    settings = Settings()
+    moves.unmoved(Registry(settings.mlflow_url), settings.model_name, CHAMPION, version, champion)
 
 
 def commit() -> str | None:

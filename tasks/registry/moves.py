@@ -5,7 +5,7 @@ points elsewhere than the newest entry says, somebody moved it by MLflow's UI or
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 from mlflow.exceptions import MlflowException
@@ -18,6 +18,12 @@ MOVED = "move alias"
 OTHERS = "mlflow-ui"  # or its API: MLflow does not tell
 REFUSED = "refused"  # tag of a version that was to be served and was not: why
 
+Expected = int | None | Literal["any"]  # where an alias must point for a move to be right; None: nowhere
+
+
+class Moved(RuntimeError):
+    """The alias points elsewhere than the decision to move it rests on; the message says who moved it."""
+
 
 def move(
     registry: Registry,
@@ -28,16 +34,41 @@ def move(
     who: str,
     why: str,
     evidence: Mapping[str, Any] | None = None,
+    expected: Expected = "any",
 ) -> None:
-    """Let the alias point at a version, or at none where that is None. RegistryError for one that may not be served."""
+    """Let the alias point at a version, or at none where that is None.
+
+    RegistryError for one that may not be served, Moved where the alias points neither where it is expected to nor at the
+    version already.
+    """
     note_others(registry, name)
     before = registry.promoted(name, alias)
+    if not isinstance(expected, str):
+        unmoved(registry, name, alias, version, expected)
     if version is None:
         if before is not None:
             registry.client.delete_registered_model_alias(name, alias)
     else:
         registry.promote(name, version, alias)
     note(name, alias, before, version, who=who, why=why, evidence=evidence)
+
+
+def unmoved(registry: Registry, name: str, alias: str, version: int | None, expected: int | None) -> None:
+    """Moved where the alias points neither where it is expected to nor at `version` already."""
+    note_others(registry, name)
+    now = registry.promoted(name, alias)
+    if now in (expected, version):
+        return
+    found = audit.entries(action=MOVED, object=f"{name}@{alias}", limit=1).to_dicts()
+    by = f" by {found[0]['actor']} at {found[0]['noted_at']:%Y-%m-%d %H:%M:%S}" if found else ""
+    raise Moved(
+        f"{alias} of {name} was moved{by} and points at {_words(now)}; the decision to move it to {_words(version)} compared "
+        f"that with {_words(expected)}, so nothing is moved. Decide again, against what it points at now"
+    )
+
+
+def _words(version: int | None) -> str:
+    return "no version" if version is None else f"version {version}"
 
 
 def note_others(registry: Registry, name: str) -> list[str]:

@@ -69,3 +69,25 @@ def test_a_refusal_is_a_tag_that_people_see_until_the_version_is_served(registry
     assert registry.client.get_model_version(name, "2").tags[moves.REFUSED] == "its files are gone"
     moves.forgive(registry, name, 2)
     assert moves.REFUSED not in registry.client.get_model_version(name, "2").tags
+
+
+def test_a_move_that_rests_on_a_comparison_with_another_champion_is_not_made_and_says_who_moved_it(registry, name):
+    moves.move(registry, name, CHAMPION, 1, who="alice", why="first", expected=None)
+    moves.move(registry, name, CHAMPION, 3, who="bob", why="gate", expected=1)
+    said = f"champion of {name} was moved by bob at 20.* and points at version 3; .* version 2 compared that with version 1"
+    with pytest.raises(moves.Moved, match=said):
+        moves.move(registry, name, CHAMPION, 2, who="carol", why="gate", expected=1)
+    with pytest.raises(moves.Moved, match="compared that with no version"):
+        moves.unmoved(registry, name, CHAMPION, 2, None)
+    assert registry.promoted(name) == 3
+    assert [who for who, *_ in entries()] == ["alice", "bob"]
+    registry.client.set_registered_model_alias(name, CHAMPION, "1")
+    with pytest.raises(moves.Moved, match="was moved by mlflow-ui"):
+        moves.move(registry, name, CHAMPION, 2, who="carol", why="gate", expected=3)
+
+
+def test_a_move_that_is_tried_again_after_it_was_made_is_as_expected(registry, name):
+    moves.move(registry, name, CHAMPION, 1, who="alice", why="first")
+    for _ in range(2):
+        moves.move(registry, name, CHAMPION, 2, who="bob", why="gate", expected=1)
+    assert registry.promoted(name) == 2
