@@ -11,10 +11,11 @@ from lakehouse.evaluation.decide import Decision
 from lakehouse.evaluation.exam import Exam
 from lakehouse.evaluation.policy import Policy, read
 from sandboxes.prompts import read as read_prompts
+from tasks.canary import alone
 from tasks.describe import describe
 from tasks.gate import Grounds, decided, sat, served, sides, tell
 from tasks.offpolicy import estimated
-from tasks.release import deploying, serve
+from tasks.release import async_deploying, serve
 from tasks.rollout import load_problems
 
 
@@ -67,22 +68,22 @@ async def played(version: int, exam: Exam) -> str:
 
 @asynccontextmanager
 async def _serving(version: int) -> AsyncIterator[None]:
-    """The engine serves the version, with proof; afterwards what it served before. Nobody else deploys meanwhile."""
-    turn = deploying()
-    await asyncio.to_thread(turn.__enter__)  # it may have to wait
-    try:
-        before = await asyncio.to_thread(served)
-        if before == version:
-            yield
-            return
-        try:
-            await asyncio.to_thread(serve, version)
-            yield
-        finally:
-            if before >= 1:  # else nobody knows what it was
-                await asyncio.to_thread(serve, before)
-    finally:
-        turn.__exit__(None, None, None)
+    """The engine serves the version, with proof; afterwards what it served before. Nobody else deploys meanwhile.
+
+    CanaryRunning while a canary is at work: it parts the sessions, and could not be rolled back before the exam is over.
+    """
+    async with async_deploying():
+        with alone():
+            before = await asyncio.to_thread(served)
+            if before == version:
+                yield
+                return
+            try:
+                await asyncio.to_thread(serve, version)
+                yield
+            finally:
+                if before >= 1:  # else nobody knows what it was
+                    await asyncio.to_thread(serve, before)
 
 
 async def _decide(policy: Policy, candidate: int, champion: int | None, grounds: Grounds) -> Decision:

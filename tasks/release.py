@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,16 +30,23 @@ from tasks.serving.errors import EngineError, ServingError
 from tasks.serving.gate import Gate
 from tasks.serving.proof import Proof
 from tasks.serving.rolling import Outcome, roll
-from tasks.serving.turns import turn
+from tasks.serving.turns import async_turn, turn
 from tasks.showing import show
 from tasks.stack.limits import DEPLOYING
 from tasks.stack.settings import ROOT, Settings
 from tasks.training.folder import other_weights
 
+DEPLOYING_LOCK = "deploying.lock"  # in the home folder
+
 
 def deploying() -> AbstractContextManager[None]:
     """What a flow holds from before it looks at what is served until that is as it wants it."""
-    return turn(home().root / "deploying.lock")
+    return turn(home().root / DEPLOYING_LOCK)
+
+
+def async_deploying() -> AbstractAsyncContextManager[None]:
+    """As `deploying`, for a flow that waits within an event loop."""
+    return async_turn(home().root / DEPLOYING_LOCK)
 
 
 class NotDeployed(RuntimeError):
