@@ -14,7 +14,7 @@ from lakehouse.records import now
 from tasks.canary import Live, Setting, alone, evidence, patiently, report, stays, stop_splitting, survey, withdraw
 from tasks.label import CoverageError, current_rubrics
 from tasks.registry.moves import CHALLENGER
-from tasks.release import deploying, promote, serve
+from tasks.release import deploying, promote, serve, unmoved
 from tasks.serving.canary import Action, Better, Decision, Terms, Undecided, Worse, drain, watch
 
 
@@ -144,8 +144,9 @@ def _end(setting: Setting, decision: Decision) -> None:
     why = f"canary: {decision.reason}"
     with deploying():
         if decision.action == "promote":
+            unmoved(setting.challenger, setting.champion)
             serve(setting.challenger)
-            promote(setting.challenger, why=why, evidence=evidence(decision))
+            promote(setting.challenger, why=why, evidence=evidence(decision), expected=setting.champion)
         else:
             serve(stays(setting), engines=setting.engines)
         stop_splitting()

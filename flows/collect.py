@@ -79,6 +79,7 @@ async def collect(
     keep_trees: bool = False,
     sampling_seed: int | None = None,
     prompts: PromptFolder | None = None,
+    version: Annotated[int, Field(ge=1)] | None = None,
     run_id: str | None = None,
 ) -> Collected:
     """Roll out episodes of each problem and land them. Run again with the same run id, it does what is missing.
@@ -105,6 +106,8 @@ async def collect(
         sampling_seed: Seeds the sampler's noise, for each sample of a problem another: two versions that are alike then say
             alike things, and are compared with fewer episodes. Default: noise of the engine's own.
         prompts: A folder with prompts of your own in place of the shipped ones, see docs/agents.md.
+        version: The version whose weights answer, on whichever engine serves it; where none does, episodes fail. Default: what
+            is served.
         run_id: Name an interrupted run to continue it. Default: derived from the flow run, so that a retry continues.
     """
     name, wanted = cast(agent, problems)
@@ -120,7 +123,9 @@ async def collect(
     )
     print(f"run {draw.run_id}: if this is interrupted, the same parameters with this run id continue it")
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_turns=max_turns)
-    play = Play(sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed, read(prompts))
+    play = Play(
+        sampling, backend, concurrency, deadline_s, agent, keep_trees, warm_boxes, sampling_seed, read(prompts), version
+    )
     await same_prompts(draw.run_id, play.prompts)
     await rehearse(play)
     await load_problems(list(wanted))

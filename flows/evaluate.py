@@ -70,8 +70,8 @@ async def evaluate(
     return await sit(exam, stage, served())
 
 
-async def sit(exam: Exam, stage: str, version: int) -> Evaluated:
-    """Play what is missing of an exam on the engine, which serves `version`, and judge it."""
+async def sit(exam: Exam, stage: str, version: int, *, pinned: bool = False) -> Evaluated:
+    """Play what is missing of an exam and judge it. The stack's engine serves `version`, or another one where it is `pinned`."""
     known = sat(version, exam) if version >= 1 else None  # below, nobody knows which weights these are
     run_id = known.run_id if known else own_run_id()
     if known is None or not known.complete:
@@ -87,6 +87,7 @@ async def sit(exam: Exam, stage: str, version: int) -> Evaluated:
             max_tokens=exam.max_tokens,
             max_turns=exam.max_turns,
             prompts=exam.prompts,
+            version=version if pinned else None,
             run_id=run_id,
         )
     await asyncio.to_thread(label, rubrics=current_rubrics(exam.problems), run_ids=[run_id])

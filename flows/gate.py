@@ -11,10 +11,11 @@ from lakehouse.evaluation.decide import Decision
 from lakehouse.evaluation.exam import Exam
 from lakehouse.evaluation.policy import Policy, read
 from sandboxes.prompts import read as read_prompts
+from tasks.canary import alone, stop_splitting
 from tasks.describe import describe
-from tasks.gate import Grounds, decided, sat, served, sides, tell
+from tasks.gate import Grounds, decided, keep_sessions, sat, served, sides, spare, tell
 from tasks.offpolicy import estimated
-from tasks.release import deploying, serve
+from tasks.release import async_deploying, serve
 from tasks.rollout import load_problems
 
 
@@ -56,33 +57,55 @@ async def gate(
 
 
 async def played(version: int, exam: Exam) -> str:
-    """The run of a version's exam, sat now where it was not: then the engine serves the version meanwhile."""
+    """The run of a version's exam, sat now where it was not: then an engine serves the version meanwhile."""
     found = await asyncio.to_thread(sat, version, exam)
     if found.complete:
         print(f"version {version} has sat this exam: run {found.run_id}, {found.episodes} episodes")
         return found.run_id
     async with _serving(version):
-        return (await sit(exam, "gate", version)).run_id
+        return (await sit(exam, "gate", version, pinned=True)).run_id
 
 
 @asynccontextmanager
 async def _serving(version: int) -> AsyncIterator[None]:
-    """The engine serves the version, with proof; afterwards what it served before. Nobody else deploys meanwhile."""
-    turn = deploying()
-    await asyncio.to_thread(turn.__enter__)  # it may have to wait
+    """An engine serves the version, with proof; afterwards what it served before. Nobody else deploys meanwhile.
+
+    Where there is one to spare beside the stack's own, only that one does, and no session but the exam's meets the version:
+    what was never examined answers no production. Else all engines do. CanaryRunning while a canary is at work: it parts the
+    sessions too, and could not be rolled back before the exam is over.
+    """
+    async with async_deploying():
+        with alone():
+            before = await asyncio.to_thread(served)
+            if before == version:
+                yield
+                return
+            engine = await asyncio.to_thread(spare, before) if before >= 1 else None
+            act = _everywhere(version, before) if engine is None else _on(engine, version, before)
+            async with act:
+                yield
+
+
+@asynccontextmanager
+async def _everywhere(version: int, before: int) -> AsyncIterator[None]:
     try:
-        before = await asyncio.to_thread(served)
-        if before == version:
-            yield
-            return
-        try:
-            await asyncio.to_thread(serve, version)
-            yield
-        finally:
-            if before >= 1:  # else nobody knows what it was
-                await asyncio.to_thread(serve, before)
+        await asyncio.to_thread(serve, version)
+        yield
     finally:
-        turn.__exit__(None, None, None)
+        if before >= 1:  # else nobody knows what it was
+            await asyncio.to_thread(serve, before)
+
+
+@asynccontextmanager
+async def _on(engine: str, version: int, before: int) -> AsyncIterator[None]:
+    print(f"the exam of version {version} is sat on {engine}; version {before} answers all other sessions")
+    await asyncio.to_thread(keep_sessions, before, version)
+    try:
+        await asyncio.to_thread(serve, version, swap="wait", engines=[engine])
+        yield
+    finally:
+        await asyncio.to_thread(serve, before, engines=[engine])  # where that fails, sessions stay away from it
+        await asyncio.to_thread(stop_splitting)
 
 
 async def _decide(policy: Policy, candidate: int, champion: int | None, grounds: Grounds) -> Decision:

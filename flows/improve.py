@@ -43,7 +43,8 @@ from tasks.loop.admission import Infeasible, Partial, Terms, check
 from tasks.loop.loop import Loop, Turn
 from tasks.loop.parts import Settled, Standing, State
 from tasks.progress import Progress
-from tasks.release import promote, register
+from tasks.registry.moves import Moved
+from tasks.release import deploying, promote, register
 from tasks.rollout import PROBLEMS, Draw, load_problems, own_run_id, same_prompts
 from tasks.serving.engine import Swap
 from tasks.showing import ashow
@@ -388,6 +389,15 @@ class _Parts:
         made.passed, made.reasons = decision.passed, decision.reasons
         why, evidence = f"gate {decision.gate_id}, step {made.number}", {"gate_id": decision.gate_id}
         if decision.passed:
-            await asyncio.to_thread(promote, version, why=why, evidence=evidence)
+            try:
+                await asyncio.to_thread(_promote, version, decision.champion, why, evidence)
+            except Moved as moved:  # by a person or another run, while it was examined: theirs stays
+                made.reasons = [str(moved)]
+                print(moved)
         elif decision.when_refused == "roll_back" and decision.champion is not None:
             await asyncio.to_thread(roll_back, decision.champion, version, self.swap, why=why, evidence=evidence)
+
+
+def _promote(version: int, champion: int | None, why: str, evidence: Mapping[str, Any]) -> None:
+    with deploying():
+        promote(version, why=why, evidence=evidence, expected=champion)

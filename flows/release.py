@@ -13,8 +13,9 @@ from lakehouse.radar import LIMIT
 from tasks.describe import describe
 from tasks.events import tell
 from tasks.gate import NothingToDecide
+from tasks.registry.moves import Expected
 from tasks.registry.versions import CHAMPION
-from tasks.release import NotPromoted, admit, deploying, promote, register, serve
+from tasks.release import NotPromoted, admit, deploying, promote, register, serve, unmoved
 from tasks.serving.engine import Swap
 from tasks.stack.settings import Settings
 
@@ -56,27 +57,32 @@ async def release(
     await asyncio.to_thread(describe, version, return_state=True)
     examined = "no" if policy is None and alias == CHAMPION else "yes"
     tell("version.registered", f"version.{Settings().model_name}.{version}", {"version": version}, examined=examined)
+    expected: Expected = "any"
     if policy is None:
         await asyncio.to_thread(admit, version, max_hack_rate=LIMIT if max_hack_rate is None else max_hack_rate)
     else:
-        await _through_the_gate(version, policy)
-    await asyncio.to_thread(_put_out, version, alias, swap)
+        expected = await _through_the_gate(version, policy)
+    await asyncio.to_thread(_put_out, version, alias, swap, expected if alias == CHAMPION else "any")
     await asyncio.to_thread(describe, version, return_state=True)  # with its gate and its proof
     return version
 
 
-async def _through_the_gate(version: int, policy: str) -> None:
+async def _through_the_gate(version: int, policy: str) -> int | None:
+    """The champion that it was compared with; None where there is none."""
     try:
         decision = await gate(version, policy=policy)
     except NothingToDecide:
-        return  # the same weights again: it is the champion
+        return version  # the same weights again: it is the champion
     if not decision.passed:
         raise NotPromoted(
             f"{decision.name} version {version} is not promoted, by decision {decision.gate_id}: {'; '.join(decision.reasons)}"
         )
+    return decision.champion
 
 
-def _put_out(version: int, alias: str, swap: Swap) -> None:
+def _put_out(version: int, alias: str, swap: Swap, expected: Expected) -> None:
     with deploying():
+        if not isinstance(expected, str):  # while it was examined, another one may have been promoted
+            unmoved(version, expected)
         serve(version, swap=swap)
-        promote(version, alias)
+        promote(version, alias, expected=expected)

@@ -82,6 +82,7 @@ async def run_episode(
     until: float | None = None,
     grading: asyncio.Semaphore | None = None,
     prompts: Prompts = SHIPPED,
+    pinned: bool = False,
 ) -> Result:
     """Run an episode to its records. A bad rollout is data, not a crash: only cancellation comes out as an exception.
 
@@ -90,6 +91,7 @@ async def run_episode(
     trainable. `agent`: None is the one that the dispatch names. `door`: the gateway's socket for programs in boxes. `until`:
     the moment of the monotonic clock by which its group must be done, whatever this episode waits for; fetching comes after.
     `grading`: places for gradings in boxes. `prompts`: what the conversation's start is made of.
+    `pinned`: only weights of `model_version` may answer it, wherever they are served.
     """
     attempt = Attempt(
         dispatch,
@@ -105,6 +107,7 @@ async def run_episode(
         until,
         grading,
         prompts,
+        model_version if pinned and dispatch.mode == "policy" else None,
     )
     try:
         await attempt.guard(attempt.begin(), *attempt.within(STARTING_S + CLOSING_S, "the start"))
@@ -135,6 +138,7 @@ class Attempt:
     until: float | None = None
     grading: asyncio.Semaphore | None = None
     prompts: Prompts = SHIPPED
+    version: int | None = None  # the only one whose weights may answer; None: any
     attempt_id: str = field(default_factory=lambda: f"at-{uuid.uuid4().hex[:16]}")
     started_at: datetime = field(default_factory=now)
     start: float = field(default_factory=time.monotonic)
@@ -183,7 +187,7 @@ class Attempt:
         """The session. Waiting for it is no time of the agent's."""
         self.phase = ("starting the gateway session", Status.INFRA_ERROR)
         self.session = await self.gateway.start_session(
-            self.dispatch.episode_id, mode=self.dispatch.mode, wait_s=STARTING_S
+            self.dispatch.episode_id, mode=self.dispatch.mode, version=self.version, wait_s=STARTING_S
         )
 
     async def act(self, session: Session) -> None:

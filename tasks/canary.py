@@ -39,15 +39,20 @@ class CanaryImpossible(ValueError):
 
 
 class CanaryRunning(RuntimeError):
-    """Another process runs a canary in this home."""
+    """Another process runs a canary, or has an exam of the gate sat, in this home."""
 
 
 def alone() -> AbstractContextManager[None]:
-    """Be the only canary of this home while the block runs: what else is split then was left by one that died. CanaryRunning."""
+    """Be the only canary, or exam of the gate, of this home while the block runs. CanaryRunning where there is another.
+
+    So what else is split then was left by one that died, and a canary that has to be rolled back waits for no exam.
+    """
     lock = home().root / LOCK
 
     def busy(holder: str) -> CanaryRunning:
-        return CanaryRunning(f"process {holder} runs a canary here already ({lock}): wait for its end, or end it")
+        return CanaryRunning(
+            f"process {holder} runs a canary here already, or has an exam of the gate sat ({lock}): wait for its end, or end it"
+        )
 
     return locked(lock, deadline_s=LOCKED_S, busy=busy)
 

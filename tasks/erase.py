@@ -5,6 +5,7 @@ What they are about is in the plan's file and never in a parameter, a log line o
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prefect import task
@@ -69,19 +70,25 @@ def demote(erasure_id: str) -> list[str]:
     plan = load(erasure_id)
     if not plan.tainted:
         return []
-    registry, told = Registry(Settings().mlflow_url), []
+    registry, told, why = Registry(Settings().mlflow_url), [], f"tainted by erasure {erasure_id}"
     for version in _tainted(plan):
-        for alias in registry.demote(version.name, version.number, version.instead, why=erasure_id):
-            to = f"moves to version {version.instead}" if version.instead is not None else "ends: no version is clean"
-            told.append(f"{alias} of {version.name} version {version.number} {to}")
-            moves.note(
-                version.name,
-                alias,
-                version.number,
-                version.instead,
-                who=actor(),
-                why=f"tainted by erasure {erasure_id}",
-            )
+        for alias in registry.taint(version.name, version.number, why=erasure_id):
+            with suppress(moves.Moved):  # away from it meanwhile, by somebody
+                moves.move(
+                    registry,
+                    version.name,
+                    alias,
+                    version.instead,
+                    who=actor(),
+                    why=why,
+                    expected=version.number,
+                    checked=False,  # one whose weights are gone is refused where it would be served
+                )
+    for name in sorted({version.name for version in _tainted(plan)}):
+        moves.note_others(registry, name)  # an earlier try may have moved one and not come to say so
+        for alias, before, after in moves.made(name, why):
+            to = f"moves to version {after}" if after is not None else "ends: no version is clean"
+            told.append(f"{alias} of {name} version {before} {to}")
     print("\n".join([f"tainted: {', '.join(plan.tainted)}", *told]))
     return told
 

@@ -19,7 +19,9 @@ from tasks.acting import actor
 from tasks.registry import gates
 from tasks.registry.versions import CHAMPION, Registry
 from tasks.retrying import infrastructure
+from tasks.serving.canary import LEASE_S
 from tasks.serving.engine import Engine
+from tasks.serving.gate import Gate
 from tasks.showing import show
 from tasks.stack.settings import Settings
 
@@ -64,6 +66,27 @@ def served() -> int:
     """The version that the engine serves; below 1 nobody knows what it is."""
     with Engine(Settings().engine) as engine:
         return engine.served_version()
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+def spare(before: int) -> str | None:
+    """An engine that may have an exam sat on it while the stack's own serves on: the last other one that serves the same version.
+
+    None where there is none, as with a single engine.
+    """
+    settings = Settings()
+    with Gate(settings.gateway_url, settings.operator_key) as gate:
+        serving = [url for url, one in gate.states().items() if one.version == str(before) and one.takes_calls]
+    others = [url for url in serving if url != settings.engine]
+    return others[-1] if others and settings.engine in serving else None
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+def keep_sessions(before: int, version: int) -> None:
+    """Sessions that ask for no version are all answered by `before`, until sessions are parted no more."""
+    settings = Settings()
+    with Gate(settings.gateway_url, settings.operator_key) as gate:
+        gate.part(before, version, 0.0, LEASE_S)
 
 
 @task(cache_policy=NO_CACHE)

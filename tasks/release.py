@@ -2,7 +2,7 @@
 
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,16 +30,23 @@ from tasks.serving.errors import EngineError, ServingError
 from tasks.serving.gate import Gate
 from tasks.serving.proof import Proof
 from tasks.serving.rolling import Outcome, roll
-from tasks.serving.turns import turn
+from tasks.serving.turns import async_turn, turn
 from tasks.showing import show
 from tasks.stack.limits import DEPLOYING
 from tasks.stack.settings import ROOT, Settings
 from tasks.training.folder import other_weights
 
+DEPLOYING_LOCK = "deploying.lock"  # in the home folder
+
 
 def deploying() -> AbstractContextManager[None]:
     """What a flow holds from before it looks at what is served until that is as it wants it."""
-    return turn(home().root / "deploying.lock")
+    return turn(home().root / DEPLOYING_LOCK)
+
+
+def async_deploying() -> AbstractAsyncContextManager[None]:
+    """As `deploying`, for a flow that waits within an event loop."""
+    return async_turn(home().root / DEPLOYING_LOCK)
 
 
 class NotDeployed(RuntimeError):
@@ -235,16 +242,27 @@ def promote(
     *,
     why: str = "released",
     evidence: Mapping[str, Any] | None = None,
+    expected: moves.Expected = "any",
 ) -> None:
     """Move an alias to a version; who, why and on what evidence goes to the audit.
 
-    Tainted where the version was trained on what has been erased, RegistryError where its weights are gone.
+    `expected` is where a decision saw the alias point (None: nowhere): moves.Moved where somebody moved it since. That only
+    holds within one's turn of `deploying`. Tainted where the version was trained on what has been erased, RegistryError
+    where its weights are gone.
     """
     settings = Settings()
     name = settings.model_name
     refuse_tainted(None, name, version)
-    moves.move(Registry(settings.mlflow_url), name, alias, version, who=actor(), why=why, evidence=evidence)
+    registry = Registry(settings.mlflow_url)
+    moves.move(registry, name, alias, version, who=actor(), why=why, evidence=evidence, expected=expected)
     tell("alias.moved", f"alias.{name}.{alias}", {"version": version, "who": actor()}, alias=alias)
+
+
+@task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
+def unmoved(version: int, champion: int | None) -> None:
+    """Before a version is served everywhere: moves.Moved where the champion is not the one it was compared with any more."""
+    settings = Settings()
+    moves.unmoved(Registry(settings.mlflow_url), settings.model_name, CHAMPION, version, champion)
 
 
 def commit() -> str | None:

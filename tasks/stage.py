@@ -40,6 +40,7 @@ class Play:
     warm_boxes: int = 0
     sampling_seed: int | None = None  # None: the engine's own noise
     prompts: Prompts = SHIPPED
+    version: int | None = None  # the only one whose weights may answer; None: what is served
 
     def sampled(self, intent: Dispatch) -> Sampling:
         """How an episode is sampled: with noise of its own, the same for the same sample of a problem in every run."""
@@ -95,8 +96,10 @@ class Stage:
         """Play an episode as soon as there is a place. What it meets becomes its status, not an exception."""
         boxed = self.room.boxed if kind_of(problem.kind).boxed else nullcontext()
         async with boxed, self.room.episodes:
-            with suppress(EngineError):  # the episode will meet it too, and say so
-                self.version = await asyncio.to_thread(self.engine.served_version, proven=False)
+            pinned = self.play.version
+            if pinned is None:
+                with suppress(EngineError):  # the episode will meet it too, and say so
+                    self.version = await asyncio.to_thread(self.engine.served_version, proven=False)
             result = await run_episode(
                 intent,
                 problem,
@@ -105,13 +108,14 @@ class Stage:
                 sampling=self.play.sampled(intent),
                 deadline_s=self.play.deadline_s,
                 model_name=self.settings.model_name,
-                model_version=self.version,
+                model_version=self.version if pinned is None else pinned,
                 trees=self.trees,
                 agent=self.agent,
                 door=self.settings.door,
                 until=term.begin() if term else None,
                 grading=self.room.grading,
                 prompts=self.play.prompts,
+                pinned=pinned is not None,
             )
         await self.progress.advance()
         return result

@@ -183,21 +183,13 @@ class Registry:
         """Add a fact that became known after registration, such as a gate's result."""
         self.client.set_model_version_tag(name, str(version), key, value)
 
-    def demote(self, name: str, version: int, instead: int | None, *, why: str) -> list[str]:
-        """Tag a version as tainted and take its aliases: each moves to version `instead`, or ends where that is None.
-
-        Returns the aliases. A version that the registry does not know has none.
-        """
+    def taint(self, name: str, version: int, *, why: str) -> list[str]:
+        """Tag a version as tainted. Returns the aliases that point at it; one that the registry does not know has none."""
         try:
             found = self.version(name, version)
         except RegistryError:
             return []
         self.tag(name, version, TAINTED, why)
-        for alias in found.aliases:
-            if instead is None:
-                self.client.delete_registered_model_alias(name, alias)
-            else:
-                self.client.set_registered_model_alias(name, alias, str(instead))
         return found.aliases
 
     def intact(self, name: str, version: int) -> Path:

@@ -24,6 +24,7 @@ STUCK = timedelta(minutes=15)  # a run that is "running" for longer was killed w
 ACTIVE = ["PENDING", "RUNNING", "CANCELLING"]
 CHALLENGER, REFUSED = "challenger", "refused"  # as in `moves`, which this process has no memory for
 LOOP, CANARY = "improve", "canary"  # flows that serve a challenger while they run
+EXAM = "gate"  # the flow that keeps sessions away from an engine while an exam is sat on it
 
 log = logging.getLogger("lakeloop.watch")
 
@@ -128,7 +129,7 @@ class Watch:
             if challenger and served == str(challenger.version) and self.alive(LOOP, CANARY):
                 return None
             return f"{self.model} version {champion.version} is promoted and {served!r} is served"
-        if self.split() and not self.alive(CANARY):
+        if self.split() and not self.alive(CANARY, EXAM):
             return "sessions are split and no canary is at work"
         return None
 

@@ -1,6 +1,8 @@
 """What is said where rounds had nothing to train on; the rounds themselves run in test_loop."""
 
 import importlib
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +12,7 @@ from lakehouse.evaluation.exam import Exam
 from lakehouse.evaluation.policy import read
 from sandboxes.prompts import SHIPPED, PromptError
 from tasks.loop.admission import Infeasible
+from tasks.registry.moves import Moved
 
 
 def test_rounds_in_which_nothing_was_trained_end_in_their_reasons_and_what_to_do():
@@ -64,3 +67,26 @@ async def test_what_goes_on_is_asked_for_its_prompts_before_anything_runs(monkey
     with pytest.raises(PromptError, match="something else"):
         await getattr(module, name).fn(**given)
     assert not list(tmp_path.glob("**/*.parquet"))
+
+
+async def test_a_champion_that_somebody_moves_while_the_gate_decides_stays_and_the_loop_goes_on(monkeypatch):
+    async def decided(version, **_):
+        return SimpleNamespace(passed=True, reasons=[], gate_id="gt-1", champion=3, when_refused="roll_back")
+
+    async def evaluated(**_):
+        return None
+
+    def promote(version, *, why, evidence, expected):
+        raise Moved(f"champion was moved by bob; {version} was compared with {expected}")
+
+    for name, act in (("gate", decided), ("evaluate", evaluated), ("promote", promote), ("deploying", nullcontext)):
+        monkeypatch.setattr(flow, name, act)
+    parts = flow._Parts(
+        SimpleNamespace(steps=1), None, None, {}, Exam(problems={"search": 8}), 1, "default", "keep", 0.05
+    )
+    parts._rounds[0] = Round(number=1, version=4)
+    await parts.examine(0, 4)
+    assert (parts._rounds[0].passed, parts._rounds[0].reasons) == (
+        True,
+        ["champion was moved by bob; 4 was compared with 3"],
+    )

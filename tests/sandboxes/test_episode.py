@@ -6,6 +6,7 @@ import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import httpx
 import pytest
 
 from lakehouse.records import Dispatch, Status, episode_id, group_id, now
@@ -97,7 +98,18 @@ async def world(home, engine, **settings):
             yield client, gateway
 
 
-def run(problem, client, *, agent="search", deadline_s=20.0, until=None, prompts=SHIPPED, **sampling):
+def run(
+    problem,
+    client,
+    *,
+    agent="search",
+    deadline_s=20.0,
+    until=None,
+    prompts=SHIPPED,
+    version=1,
+    pinned=False,
+    **sampling,
+):
     dispatch = Dispatch(
         episode_id=episode_id("run", problem.problem_id, 0),
         run_id="run",
@@ -117,9 +129,10 @@ def run(problem, client, *, agent="search", deadline_s=20.0, until=None, prompts
         sampling=Sampling(**sampling),
         deadline_s=deadline_s,
         model_name="scripted",
-        model_version=1,
+        model_version=version,
         until=until,
         prompts=prompts,
+        pinned=pinned,
     )
 
 
@@ -160,6 +173,28 @@ async def test_a_policy_that_does_what_the_expert_does_scores(tmp_path, problem,
     assert {c.segment for c in result.calls} == {0}
     for record in (*result.calls, *result.actions, *result.evidence):
         assert (record.episode_id, record.attempt_id) == (episode.episode_id, episode.attempt_id)
+
+
+async def test_a_pinned_episode_is_answered_by_its_version_alone_and_others_never_meet_that(tmp_path, problem):
+    """As an exam is sat: on one engine of two, while sessions are the other version's; and they stay nobody's own."""
+    says = policy_says(problem)
+    async with Scripted(says, weight_version="5").serve() as spare, Scripted(says, weight_version="4").serve() as own:
+        gateway = Gateway(Settings(engine=own, more_engines=[spare], home=tmp_path, model="scripted"))
+        async with serving(gateway.app()) as at, GatewayClient(at, gateway.operator_key, timeout_s=5) as client:
+            key = {"Authorization": f"Bearer {gateway.operator_key}"}
+            async with httpx.AsyncClient(base_url=at, headers=key) as operator:
+                asked = {"champion": 4, "challenger": 5, "share": 0.0}
+                assert (await operator.post("/engines/split", json=asked)).status_code == 200
+                pinned = [await run(problem, client, version=5, pinned=True) for _ in range(4)]
+                others = [await run(problem, client, version=4) for _ in range(4)]
+                begun = await client.start_session("t")
+                assert (await operator.get("/engines")).json()["sessions"] == {}
+                assert (await operator.post("/engines/unsplit")).status_code == 200
+            assert (await client.report(begun.session_id))["version"] is None
+    for version, results in ((5, pinned), (4, others)):
+        for one in results:
+            assert (one.episode.status, one.episode.model_version) == (Status.OK, version)
+            assert {of for call in one.calls for of in call.weight_versions} == {version}
 
 
 @pytest.mark.parametrize("agent", ["search", "expert", "closed-book"])

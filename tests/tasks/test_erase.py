@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from lakehouse.governance import audit
 from lakehouse.governance import erase as core
 from lakehouse.governance import plan as plans
 from lakehouse.home import home
@@ -19,6 +20,7 @@ from sandboxes.external import KIND, episode_of
 from sandboxes.gateway.sessions.journal import Journal
 from sandboxes.gateway.sessions.schema import KeyRow, SessionRow
 from tasks import erase, release, train
+from tasks.registry import moves
 from tasks.registry.versions import Lineage, Registry
 
 SUBJECT = "ada-lovelace"
@@ -202,7 +204,38 @@ def test_nothing_beside_the_lake_is_left_either(played, landed, registry):
     assert sorted(path.name for path in (home().keys / "sessions").iterdir()) == ["2"]
 
 
-def test_an_alias_ends_where_no_version_before_is_clean(registry):
-    assert registry.demote("tiny", 2, None, why="ee-1") == ["champion"]
+def plan_of_ada():
+    plan = plans.plan(None, subject=SUBJECT, reason="ticket 7", requested_by="bob")
+    plan.save()
+    core.begin(plan)
+    core.remove(plan)
+    return plan
+
+
+def test_an_alias_ends_where_no_version_before_is_clean(landed, registry, monkeypatch):
+    plan = plan_of_ada()
+    monkeypatch.setattr(erase, "_tainted", lambda _: [erase.Version("tiny", 2, None), erase.Version("tiny", 9, 1)])
+    assert erase.demote.fn(plan.erasure_id) == ["champion of tiny version 2 ends: no version is clean"]
     assert registry.promoted("tiny") is None
-    assert registry.demote("tiny", 9, 1, why="ee-1") == []
+
+
+def test_what_is_demoted_is_the_erasures_also_where_it_has_to_be_tried_again(landed, registry, monkeypatch):
+    plan = plan_of_ada()
+    registry.client.set_registered_model_alias("tiny", "shop", "2")  # a person's own
+    left, real = [None, None], audit.note
+
+    def note(lake, action, *given, **told):
+        if action == moves.MOVED and "erasure" in given[1]["why"] and left:
+            left.pop()
+            raise OSError("the lake is away")
+        return real(lake, action, *given, **told)
+
+    monkeypatch.setattr(audit, "note", note)
+    for _ in range(2):
+        with pytest.raises(OSError, match="away"):
+            erase.demote.fn(plan.erasure_id)
+    told = ["champion of tiny version 2 moves to version 1", "shop of tiny version 2 moves to version 1"]
+    assert sorted(erase.demote.fn(plan.erasure_id)) == sorted(erase.demote.fn(plan.erasure_id)) == told
+    moved = audit.entries(action=moves.MOVED).to_dicts()
+    found = sorted((one["object"], json.loads(one["detail"])["why"]) for one in moved if one["actor"] != moves.OTHERS)
+    assert found == [(f"tiny@{alias}", f"tainted by erasure {plan.erasure_id}") for alias in ("champion", "shop")]

@@ -94,10 +94,11 @@ class Engines:
     def assigned(self, session_id: str) -> int | None:
         """The version that a new session keeps to while new sessions are split between two, else None.
 
-        The challenger only where an engine takes its sessions now: nobody asked for it by name.
+        The challenger only where an engine takes its sessions now: nobody asked for it by name. With a share of 0 nothing is
+        compared: a session is the champion's for as long as the split lasts, as those from before it are, and then anybody's.
         """
         split = self._orders.split
-        if split is None:
+        if split is None or split.share == 0:
             return None
         version = split.version(session_id)
         able = any(

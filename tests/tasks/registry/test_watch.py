@@ -129,8 +129,9 @@ def test_a_version_that_was_refused_is_not_tried_again_while_a_good_one_serves(w
     assert world.watch.step() == "run-2"
 
 
-def test_a_split_that_a_dead_canary_left_is_ended(world):
-    world.promoted, world.split, world.alive = 1, {"share": 0.1}, ["canary"]
+@pytest.mark.parametrize("flow", ["canary", "gate"])
+def test_a_split_that_a_dead_canary_or_exam_left_is_ended(world, flow):
+    world.promoted, world.split, world.alive = 1, {"share": 0.1}, [flow]
     assert world.watch.step() is None
     world.alive = []
     assert world.watch.step() == "run-1"
