@@ -189,8 +189,9 @@ def _land_children(lake: str, table: str, data: pa.Table, *, since: Any) -> None
 
 
 def _since(tables: Mapping[str, pa.Table], child: str) -> Any:
-    """No row of these attempts is older: prunes old files. Redactions are as old as the landing that was killed, not as this."""
-    if child == "redactions":
+    """No row of these attempts is older: prunes old files. What is stamped when it lands or is read, not when it happened, is as
+    old as the landing that was killed and not as this one."""
+    if child in ("redactions", "evidence"):
         return pc.min(tables["episodes"]["started_at"]).as_py()
     return pc.min(tables[child][CLOCKS[child]]).as_py()
 

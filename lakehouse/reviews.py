@@ -11,7 +11,7 @@ from uuid import uuid4
 from lakehouse.governance.audit import note, user
 from lakehouse.privacy.written import cleaned
 from lakehouse.query import QueryError, connect
-from lakehouse.records import Record, Review, now
+from lakehouse.records import Record, Review, Status, now
 from lakehouse.write import Writer
 
 Rule = Literal["disagreement", "detector", "high_advantage", "random"]
@@ -123,7 +123,7 @@ def review(
     with connect(lake) as connection:
         row = connection.execute(
             """
-            select max(reviewed_at) + interval 1 microsecond
+            select max(reviewed_at) + interval 1 microsecond, any_value(status)
             from episodes
             left join reviews using (episode_id)
             where episode_id = $1
@@ -133,6 +133,11 @@ def review(
         ).fetchone()
         if row is None:
             raise ReviewError(f"no episode {episode_id!r} has landed; `lakeloop review queue` lists those to look at")
+    if outcome is not None and not Status(row[1]).trainable:
+        raise ReviewError(
+            f"episode {episode_id} ended as {row[1]}, which says nothing about the policy, so that nobody can give it an outcome: "
+            "`unclear` takes a comment"
+        )
     verdict = Review(
         review_id=f"rv-{uuid4().hex}",
         episode_id=episode_id,

@@ -211,7 +211,14 @@ TABLES: dict[str, Table] = {
             (),
             _each(PSEUDONYM, "erasure_id", "subject", "episode_ids") | _each(PERSON, "requested_by"),
         ),
-        Table("audit", records.AuditEntry, "one row per act on the lake", ("entry_id",), (), _each(PERSON, "actor")),
+        Table(
+            "audit",
+            records.AuditEntry,
+            "one row per act on the lake",
+            ("entry_id",),
+            (),
+            _each(PERSON, "actor") | _each(PSEUDONYM, "object", "detail"),  # a review's object is an episode's id
+        ),
     )
 }
 

@@ -11,6 +11,7 @@ import typer
 
 from flows.cli.app import app
 from flows.cli.runs import FLOWS
+from lakehouse.query.named import queries
 from lakehouse.schema import TABLES
 from tasks.stack.settings import Settings
 
@@ -137,6 +138,12 @@ def test_the_tree_names_what_is_there() -> None:
         indent, name = re.match(r"( *)(\S+)", line).groups()  # type: ignore[union-attr]
         folders[len(indent) // 2 :] = [name.rstrip("/")]
         assert (ROOT / "/".join(folders)).exists(), line
+
+
+def test_every_question_is_on_the_page_of_queries() -> None:
+    page = (ROOT / "docs" / "queries.md").read_text()
+    told = set(re.findall(r"^\| (.+) \| `(\w+)` \| .*\|$", page, re.M))
+    assert told == {(one.question, one.name) for one in queries()}
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)

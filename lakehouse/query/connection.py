@@ -148,7 +148,7 @@ class Connection:
             if held is not None:
                 held.refresh()
                 continue
-            if name in self._opened and not (store.is_folder(self.lake) and self._there(name)):
+            if name in self._opened and not self._there(name):  # not written by anybody yet
                 continue
             try:
                 snapshot = self._snapshot(name)

@@ -13,7 +13,7 @@ from lakehouse.exchange import MASKED, NotExportable, export
 from lakehouse.label import current, label
 from lakehouse.query import query
 from lakehouse.selection.select import Selection, select
-from lakehouse.write import Writer
+from lakehouse.write import DuplicateEpisode, Writer
 from tasks.serving.models import TINY
 from tasks.stack.settings import ROOT
 
@@ -87,6 +87,14 @@ def test_verl_prompts_have_the_columns_of_rl_datasets(filled, tmp_path, suffix):
     assert (row["extra_info"]["episodes"], row["extra_info"]["success"]) == (2, 0.5)
     assert done.left_out == WITHHELD
     assert done.episodes + sum(done.left_out.values()) == 8
+
+
+def test_what_came_with_two_payloads_stays(filled, make, tmp_path):
+    with pytest.raises(DuplicateEpisode):
+        make.batch(sample=0, calls=[make.call([1, 2, 3], [4, 9])]).land(filled)
+    done, [row] = written(filled, "verl", "prompts", tmp_path / "train.jsonl")
+    assert done.left_out == WITHHELD | {"disputed": 1}
+    assert row["extra_info"]["episodes"] == 1
 
 
 def test_a_copy_for_evaluation_takes_what_is_held_out(filled, tmp_path):

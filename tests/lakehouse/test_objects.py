@@ -72,6 +72,13 @@ def test_a_lake_in_a_bucket_is_written_once_and_read_as_a_folder_is(bucket, make
         assert pinned.execute("select count(*) from bronze.calls").fetchone() == (3,)
 
 
+def test_a_connection_sees_a_table_that_was_first_written_after_it_looked(bucket, make):
+    with connect(bucket) as early:
+        assert early.execute("select count(*) from episodes").fetchone() == (0,)
+        make.batch().land(bucket)
+        assert early.execute("select count(*) from episodes").fetchone() == (1,)
+
+
 def test_of_two_writers_of_one_version_in_a_bucket_one_looks_again(bucket, make, monkeypatch):
     make.batch("other").land(bucket)
     batch = make.batch()

@@ -6,9 +6,10 @@ import pytest
 
 from lakehouse.label import label
 from lakehouse.query import query
-from lakehouse.records import Evidence
+from lakehouse.records import Evidence, Review, now
 from lakehouse.results import success
 from lakehouse.reviews import ReviewError, agreements, queue, review
+from lakehouse.write import Writer
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -81,6 +82,22 @@ def test_groups_change_with_verdicts(lake, judged):
     review(lake, one, 0.0, reviewer="ann")
     rows = query("select group_scored, group_mean, reason from group_statistics", lake).rows()
     assert {(scored, round(mean, 4), reason) for scored, mean, reason in rows} == {(3, 0.6667, None)}
+
+
+def test_nobody_makes_a_reward_of_a_failure(lake, make):
+    """Two solved and two that the infrastructure ended: a verdict of 0 on one of these would give the others an advantage."""
+    batch = make.group([True, True])
+    batch += make.batch(sample=2, status="infra_error") + make.batch(sample=3, status="infra_error")
+    batch.land(lake)
+    label(lake, "search@2")
+    failed = batch.episodes[2].episode_id
+    with pytest.raises(ReviewError, match=f"{failed} ended as infra_error, which says nothing about the policy"):
+        review(lake, failed, 0.0, reviewer="ann")
+    review(lake, failed, None, reviewer="ann", comment="the disk was full")
+    verdict = {"review_id": "rv-1", "episode_id": failed, "reviewer": "bob", "queue": "asked", "outcome": 0.0}
+    Writer(lake).append("reviews", [Review(**verdict, comment=None, reviewed_at=now())])  # by who asks nobody
+    assert holds(lake)[failed] == ("not_trainable", None, None)
+    assert set(query("select reason from group_statistics", lake)["reason"]) == {"zero_variance_group", "not_trainable"}
 
 
 def test_every_verdict_is_in_the_audit_without_its_comment(lake, judged):

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import time
+from datetime import timedelta
 
 import pyarrow.fs
 import pytest
@@ -112,6 +113,17 @@ def test_landing_again_after_a_kill_is_correct(lake, make, killed_before_episode
     killed_before_episodes(make.batch(attempt="a0"), lake)
     assert make.batch(attempt=attempt).land(lake).episodes == 1
     assert [count(lake, t) for t in ("episodes", "calls", "actions", "evidence")] == [1] * 4
+
+
+def test_evidence_that_was_read_again_later_lands_once(lake, make, killed_before_episodes):
+    """An external session is read anew by the next ingest, under the same attempt and with the time of that reading."""
+    batch = make.batch()
+    killed_before_episodes(batch, lake)
+    batch.evidence = [
+        one.model_copy(update={"created_at": one.created_at + timedelta(seconds=30)}) for one in batch.evidence
+    ]
+    assert batch.land(lake).episodes == 1
+    assert (count(lake, "evidence"), count(lake, "checks.unique_keys")) == (1, 0)
 
 
 def test_processes_landing_the_same_episodes_at_once_land_them_once(lake, make, tmp_path):

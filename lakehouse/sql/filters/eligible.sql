@@ -1,10 +1,6 @@
 -- grain: one row per episode in question; reason is NULL where nothing about the episode itself forbids training on it
 -- variables: model_name (NULL = every model)
--- inputs: candidates, quarantine (episodes that came twice with different payloads: which is true nobody can tell)
-with disputed as (
-    select episode_id from quarantine where rule like 'an episode id has one payload: %'
-)
-
+-- inputs: candidates, disputed
 select
     *,
     case
@@ -18,6 +14,6 @@ select
         when reward_status is null then 'unlabelled'
         when reward_status <> 'scored' then reward_status
         when tokens_missing then 'tokens_missing'
-        when episode_id in (from disputed) then 'disputed'
+        when episode_id in (select disputed.episode_id from disputed) then 'disputed'
     end as reason
 from filters.candidates

@@ -1,6 +1,6 @@
 -- grain: one row per episode; reason is NULL where a copy of it may leave the lake
 -- variables: use ("training" or "evaluation": what the copy is for; NULL = training)
--- inputs: episodes, problem_editions, permissions, judgements
+-- inputs: episodes, problem_editions, permissions, judgements, disputed
 -- A use that the newest edition of a problem, or its source, does not allow any more is withdrawn from the episodes of every edition.
 with judged as (
     select *, rubric || '@' || rubric_version as rubric_used
@@ -28,6 +28,7 @@ select
         when episodes.status not in ('ok', 'truncated', 'model_error') then 'not_trainable'
         when judged.status is null then 'unlabelled'
         when judged.status <> 'scored' then judged.status
+        when episodes.episode_id in (select disputed.episode_id from disputed) then 'disputed'
     end as reason
 from episodes
 cross join asked

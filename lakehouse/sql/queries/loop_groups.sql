@@ -1,4 +1,4 @@
--- question: How far is each loop, and what does it wait for?
+-- question: How far is each loop?
 -- grain: one row per loop; groups that were begun: settled (every sample landed or was refused), consumed by a step, waiting for one
 with refused as (
     select distinct episode_id

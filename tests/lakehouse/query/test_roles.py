@@ -17,9 +17,9 @@ def at_home(tmp_path, monkeypatch):
 @pytest.fixture
 def held(lake, make):
     make.batch("p", 0, subject="ada", error="said too much").land(lake)
-    Writer(lake).append(
-        "audit", [AuditEntry(entry_id="a", actor="bob", action="x", object="y", detail="{}", noted_at=now())]
-    )
+    episode = make.batch("p", 0).episodes[0].episode_id
+    entry = {"entry_id": "a", "actor": "bob", "action": "review", "object": episode, "detail": f'{{"of": "{episode}"}}'}
+    Writer(lake).append("audit", [AuditEntry(**entry, noted_at=now())])
     return lake
 
 
@@ -48,6 +48,7 @@ def test_a_researcher_sees_facts_under_other_names_that_still_join(held, make):
     everything = str([rows(held, "researcher", f"from bronze.{table}") for table in TABLES])
     for hidden in (real.episode_id, real.attempt_id, real.group_id, "said too much", "ada", "bob"):
         assert f"'{hidden}'" not in everything
+    assert real.episode_id not in everything
 
 
 def test_another_home_has_other_names(held, tmp_path_factory, monkeypatch):
