@@ -74,10 +74,7 @@ class Engine:
         self._route: Route | None = None if route == "auto" else route
         self._forced = route != "auto"
         self._label: tuple[float, str | None] = (-LABEL_LIFE_S, None)
-        self._told: tuple[float, str | None] = (
-            -1.0,
-            None,
-        )  # when the label was asked for last in `settle`, and which it was
+        self._told: tuple[float, str | None] = (-1.0, None)  # the label when `settle` asked for it last
         self._telling = asyncio.Lock()
         self._thinks = False  # it has a reasoning parser
 
