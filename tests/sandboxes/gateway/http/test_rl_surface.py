@@ -182,6 +182,24 @@ async def test_concat_rows_are_the_leaves_with_every_turn_marked(start):
         assert rows[leaf]["logprobs"][at : at + 6] == one.logprobs
 
 
+async def test_concat_rows_have_the_credit_of_every_turn(start):
+    async with start(["first", "second", "third"]) as stack:
+        session = await stack.client.start_session("t")
+        names, messages = [], [USER]
+        for _ in range(3):
+            name, messages = await call(stack, session, messages)
+            names.append(name)
+            messages = [*messages, USER]
+        await stack.client.set_reward(session, 1.0, interaction_id=names[0])
+        await stack.client.set_reward(session, 0.5, interaction_id=names[2])
+        single = await stack.client.export(session.session_id, discount=0.5)
+        [row] = (await stack.client.export(session.session_id, discount=0.5, style="concat")).values()
+        assert row["turn_rewards"] == [single[name]["rewards"] for name in names] == [1.125, 0.25, 0.5]
+        assert [single[name]["turn_rewards"] for name in names] == [[1.125], [0.25], [0.5]]
+        assert row["rewards"] == 0.5
+        assert {turn for turn, loss in zip(row["turn_ids"], row["loss_mask"], strict=True) if loss} == {0, 1, 2}
+
+
 async def test_a_masked_session_exports_no_trainable_token(start):
     async with start() as stack:
         session = await stack.client.start_session("t")
