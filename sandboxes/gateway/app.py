@@ -184,12 +184,10 @@ class Gateway:
                 await until(request, flight, flight.task)
                 return QuickJson(asked.whole(outcome(flight, session)))
             first = asyncio.ensure_future(flight.parts.get())
-            await until(request, flight, first)  # so that an early failure has its own HTTP status
-            if first.result() is None:
+            await until(request, flight, first, streamed=True)  # so that an early failure has its own HTTP status
+            if first.done() and first.result() is None:
                 outcome(flight, session)
-            else:
-                seen.first_token()
-            return EventStream(flight, session, first.result(), asked.events(flight.calls))
+            return EventStream(flight, session, first, asked.events(flight.calls), seen.first_token)
         except GatewayError as error:
             if flight is None:
                 seen.refused(error)

@@ -33,6 +33,7 @@ CHAT = "/v1/chat/completions"
 TOKENIZE = "/tokenize"
 SEED = 16  # ids of a prompt's end that are enough to seed detokenisation
 NO_TOKEN = 2**31 - 1  # in no vocabulary
+TOO_LONG = "context_length_exceeded"  # OpenAI's code
 # What the chat route sends where the client sets nothing, so that no default of the engine's own shapes what is sampled.
 NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 ENDINGS: dict[Ending, dict[str, bool]] = {
@@ -85,16 +86,16 @@ class Engine:
     async def render(
         self, conversation: Conversation, sampling: Mapping[str, Any] | None = None, ending: Ending = "prompt"
     ) -> Rendered:
-        """Token ids of a conversation, ending with the next turn's prompt, or its last turn closed or left open."""
+        """Token ids of a conversation, ending with the next turn's prompt, or its last turn closed or left open.
+
+        EngineRefused, with both lengths, where they are more than the engine's context holds.
+        """
         if conversation.raw is not None:
             return await self._render_raw(conversation.raw, sampling or {})
+        said = {**self._chat(conversation), **ENDINGS[ending]}
         if await self.route() == "chat":
-            body = {**self._chat(conversation), **ENDINGS[ending]}
-            body.pop("tool_choice", None)
-            answer = await self._post(TOKENIZE, body)
-            return Rendered(answer["tokens"], {**NEUTRAL, **(sampling or {})})
-        body = {**self._chat(conversation), **(sampling or {}), **ENDINGS[ending]}
-        answer = await self._post(RENDER, body)
+            return Rendered(await self._fitting(said), {**NEUTRAL, **(sampling or {})})
+        answer = await self._rendered(RENDER, {**said, **(sampling or {})}, said)
         thinking = {name: answer[name] for name in THINKING if answer.get(name) is not None}
         self._thinks = "reasoning_parser_kwargs" in thinking
         return Rendered(answer["token_ids"], answer.get("sampling_params") or {}, thinking)
@@ -293,8 +294,32 @@ class Engine:
             raise EngineRefused(
                 "this engine lacks the token routes, without which raw prompts are not served", param="prompt"
             )
-        answer = (await self._post(raw.RENDER, raw.rendering(self.model, prompt, sampling)))[0]
+        said = {"model": self.model, "prompt": prompt} if isinstance(prompt, str) else None
+        answer = (await self._rendered(raw.RENDER, raw.rendering(self.model, prompt, sampling), said))[0]
         return Rendered(answer["token_ids"], answer.get("sampling_params") or {})
+
+    async def _rendered(self, path: str, body: dict[str, Any], said: dict[str, Any] | None) -> Any:
+        """The engine's rendering of a text, `said`, or of ids. Of a text too long it counts no further than one too many."""
+        try:
+            return await self._post(path, body)
+        except EngineRefused as error:
+            if error.param == "input_tokens" and said is not None:
+                with suppress(EngineTrouble):
+                    await self._fitting(said)
+            raise
+
+    async def _fitting(self, said: dict[str, Any]) -> list[int]:
+        """The ids of `said`. EngineRefused where they are more than the context."""
+        answer = await self._post(TOKENIZE, {name: value for name, value in said.items() if name != "tool_choice"})
+        tokens: list[int] = answer["tokens"]
+        limit = answer.get("max_model_len")
+        if limit is not None and len(tokens) > limit:
+            raise EngineRefused(
+                f"this model's maximum context length is {limit} tokens and this prompt has {len(tokens)}: shorten it",
+                param="input_tokens",
+                code=TOO_LONG,
+            )
+        return tokens
 
     def _chat(self, conversation: Conversation) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "messages": list(conversation.messages)}
@@ -398,8 +423,9 @@ def _failure(answer: Answer) -> EngineRefused | EngineTrouble:
     message = _message(body) or answer.text[:500]
     if answer.status in (400, 422):
         param = (body.get("error") or {}).get("param") if isinstance(body.get("error"), dict) else None
-        too_long = param == "input_tokens" or "longer than the maximum model length" in message
-        return EngineRefused(message, param=param, code="context_length_exceeded" if too_long else None)
+        # `input_text`: so long that its characters alone say it, and its tokens were not counted.
+        too_long = param in ("input_tokens", "input_text") or "longer than the maximum model length" in message
+        return EngineRefused(message, param=param, code=TOO_LONG if too_long else None)
     return EngineTrouble(f"the engine answered {answer.status} to {answer.path}: {message}")
 
 

@@ -1,7 +1,7 @@
 """How a running call meets its client: in one piece or as events; a client that goes away cancels the call."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +22,22 @@ KEEP_ALIVE = b": the engine is at work\n\n"  # a comment, which readers of serve
 
 
 class EventStream(Response):
-    """A running call as server-sent events. A client that goes away cancels the call."""
+    """A running call as server-sent events. A client that goes away cancels the call.
 
-    def __init__(self, flight: Flight, session: Session, first: Part | None, events: Events) -> None:
+    `first`: the first of the flight's parts, waited for already; `seen`: called when it is there.
+    """
+
+    def __init__(
+        self,
+        flight: Flight,
+        session: Session,
+        first: asyncio.Future[Part | None],
+        events: Events,
+        seen: Callable[[], None],
+    ) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._flight, self._session, self._first, self._told = flight, session, first, events
+        self._flight, self._session, self._first, self._told, self._seen = flight, session, first, events, seen
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = asyncio.create_task(_cancel_when_gone(receive, self._flight))
@@ -43,14 +53,18 @@ class EventStream(Response):
     async def _events(self) -> AsyncIterator[bytes]:
         for event in self._told.first():
             yield event
-        part = self._first
-        while part is not None:
-            for event in self._told.part(part):
-                yield event
-            waiting = asyncio.ensure_future(self._flight.parts.get())
+        waiting = self._first
+        while True:
             while not (await asyncio.wait([waiting], timeout=KEEP_ALIVE_S))[0]:  # tool calls are told at the end
                 yield KEEP_ALIVE
             part = waiting.result()
+            if part is None:
+                break
+            if waiting is self._first:
+                self._seen()
+            for event in self._told.part(part):
+                yield event
+            waiting = asyncio.ensure_future(self._flight.parts.get())
         try:
             rest = self._told.last(outcome(self._flight, self._session))
         except GatewayError as error:
@@ -106,15 +120,22 @@ def outcome(flight: Flight, session: Session) -> list[Recorded]:
     return flight.task.result()
 
 
-async def until(request: Request, flight: Flight, wanted: asyncio.Future[Any]) -> None:
-    """Wait for `wanted`; a client that goes away cancels the call."""
+async def until(request: Request, flight: Flight, wanted: asyncio.Future[Any], *, streamed: bool = False) -> None:
+    """Wait for `wanted`; a client that goes away cancels the call.
+
+    Where the answer is streamed, only as long as a stream may be silent: then it is to begin, unless the call waits for
+    an engine. Such a one has used nothing, and a refusal with a status of its own is tried again by itself.
+    """
     watch = asyncio.create_task(_cancel_when_gone(request.receive, flight))
     try:
-        await asyncio.wait([wanted])
+        while not (await asyncio.wait([wanted], timeout=KEEP_ALIVE_S))[0]:
+            if streamed and flight.calls:
+                return
+    except BaseException:
+        flight.cancel()
+        raise
     finally:
         watch.cancel()
-        if not wanted.done():
-            flight.cancel()
 
 
 async def _cancel_when_gone(receive: Receive, flight: Flight) -> None:

@@ -1,5 +1,6 @@
 """The online-RL routes, with AReaL's shapes: sessions, rewards, export. None of them calls a model."""
 
+import asyncio
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Literal
@@ -14,6 +15,7 @@ from sandboxes.gateway.errors import BadRequest
 from sandboxes.gateway.http.access import Access
 from sandboxes.gateway.http.bodies import parsed
 from sandboxes.gateway.http.endpoints import Endpoint, Handler, Key
+from sandboxes.gateway.http.front import QuickJson
 from sandboxes.gateway.sessions import export
 from sandboxes.gateway.sessions.budget import Limits
 from sandboxes.gateway.sessions.journal import Journal
@@ -238,10 +240,14 @@ class RL:
         self._access.operator(request)
         body = await parsed(request, Export)
         session = await self._sessions.by_id(body.session_id)
-        rows = export.trajectories(
-            session, discount=body.discount, style=body.style, drop_retry_orphans=body.drop_retry_orphans
-        )
-        return JSONResponse({"interactions": rows})
+
+        def told() -> Response:
+            rows = export.trajectories(
+                session, discount=body.discount, style=body.style, drop_retry_orphans=body.drop_retry_orphans
+            )
+            return QuickJson({"interactions": rows})
+
+        return await asyncio.to_thread(told)  # of a long session it takes a second, for which every stream would wait
 
     async def closed_sessions(self, request: Request) -> Response:
         self._access.operator(request)
@@ -269,13 +275,17 @@ class RL:
         session = await self._sessions.by_id(request.path_params["session_id"])
         if session.state != "open":
             await self._sessions.settle(session)
-        continues = links([call for call in session.calls if call.answered])
-        rows = [
-            call.row(session.session_id, masked=session.masked, continues=continues.get(call.intent.call_id))
-            for call in session.calls
-            if call.answer is not None
-        ]
-        return JSONResponse({"calls": rows})
+        calls, masked = [call for call in session.calls if call.answer is not None], session.masked
+
+        def told() -> Response:
+            continues = links([call for call in calls if call.answered])
+            rows = [
+                call.row(session.session_id, masked=masked, continues=continues.get(call.intent.call_id))
+                for call in calls
+            ]
+            return QuickJson({"calls": rows})
+
+        return await asyncio.to_thread(told)  # as with an export
 
     async def session_rewards(self, request: Request) -> Response:
         self._access.operator(request)

@@ -24,6 +24,7 @@ from sandboxes.gateway.server.listen import serving
 
 Reply = str | Mapping[str, Any]
 Replies = Sequence[Reply] | Callable[[str], Reply]
+CHARACTERS = 8  # that a token has at most, by what the engine says of prompts too long to be tokenised
 Failure = Literal["500", "hang", "nan", "short", "foreign", "broken", "half", "parser"]
 
 
@@ -97,11 +98,10 @@ class Scripted:
 
     async def tokenize(self, request: Request) -> Response:
         body = await request.json()
-        if "prompt" in body:
-            return JSONResponse({"tokens": text.encode(body["prompt"], merge=self.merge)})
-        if "messages" not in body:
+        if "prompt" not in body and "messages" not in body:
             return _refusal(400, "Field required", "messages")
-        return JSONResponse({"tokens": self._rendered(body)})
+        ids = text.encode(body["prompt"], merge=self.merge) if "prompt" in body else self._rendered(body)
+        return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": self.max_model_len})
 
     async def render(self, request: Request) -> Response:
         body = await request.json()
@@ -148,9 +148,15 @@ class Scripted:
             return _refusal(400, f"max_tokens must be at least 1, got {min(limits)}.", "max_tokens")
         if not all(body.get("stop") or []):
             return _refusal(400, "stop cannot contain an empty string.", None)
-        if len(ids) >= self.max_model_len:
-            return _refusal(400, f"This model's maximum context length is {self.max_model_len} tokens.", "input_tokens")
-        return None
+        return self._too_long(ids) if len(ids) >= self.max_model_len else None
+
+    def _too_long(self, ids: list[int]) -> Response:
+        """vLLM's words: of text that cannot fit it counts characters, of any other as many tokens as are one too many."""
+        characters, most = len(text.decode(ids)), self.max_model_len * CHARACTERS
+        said = f"This model's maximum context length is {self.max_model_len} tokens. However, your prompt contains "
+        if characters > most:
+            return _refusal(400, f"{said}{characters} characters (more than {most} characters).", "input_text")
+        return _refusal(400, f"{said}at least {self.max_model_len + 1} input tokens.", "input_tokens")
 
     def _rendered(self, body: dict[str, Any]) -> list[int]:
         closed = body.get("add_generation_prompt") is False

@@ -51,7 +51,9 @@ class ModelKeysOnly:
             return
         row = await self._journal.key(digest) if key else None
         if row is None or row.scopes.split() != ["model"]:
-            raise Unauthorized("from inside a box only a session's model key opens anything")
+            raise Unauthorized(
+                "from inside a box only a session's model key opens anything, and one that may give rewards does not"
+            )
         if len(self._known) >= KNOWN_KEYS:
             self._known.clear()
         self._known.add(digest)

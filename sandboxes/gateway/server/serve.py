@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -48,6 +49,29 @@ class Place(BaseModel):
             raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
         return self
 
+    @model_validator(mode="after")
+    def _no_rewards_from_boxes(self) -> "Place":
+        if self.socket is not None and self.settings.model_key_rewards:
+            raise ValueError(
+                "--socket is for boxes, where an agent could reward itself with a model key that gives rewards: leave out "
+                "--model-key-rewards, and give rewards with the reward key"
+            )
+        return self
+
+    def check_tls(self) -> None:
+        """ValueError where certificate and key cannot be served with. The server reads them when it is announced already."""
+        if self.tls_cert is None or self.tls_key is None:
+            return
+        try:
+            for path in (self.tls_cert, self.tls_key):
+                path.open("rb").close()  # of these the error names the file
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.tls_cert, self.tls_key, password="")
+        except OSError as error:
+            raise ValueError(
+                f"TLS cannot be served with {self.tls_cert} and {self.tls_key}: {error}; --tls-cert is a certificate and "
+                "--tls-key its own key without a passphrase, both readable and in PEM"
+            ) from error
+
     @property
     def door(self) -> Door | None:
         """For agents inside boxes."""
@@ -66,6 +90,7 @@ def run(place: Place, announce: Callable[[str], None] = lambda _url: None) -> in
     try:
         if place.settings.traces:
             tracing.configure()
+        place.check_tls()
         # Before the journal is opened: a second gateway on one home must not touch it.
         bound = bind(place.host, place.port) if place.workers == 1 else reserve(place.host, place.port)
         for url in place.settings.engines:
@@ -115,6 +140,7 @@ def run_worker(place: Place, share: Share) -> int:
     try:
         if place.settings.traces:
             tracing.configure()
+        place.check_tls()
         sockets = [bind(place.host, place.port, shared=True)]
         peers = bind_path(place.socket_path(share.index))
         gateway = Gateway(place.settings, share)

@@ -54,7 +54,8 @@ class Budget:
         if limits == Limits(max_concurrency=limits.max_concurrency):
             return
         used = self.used
-        calls = int(used.pop("max_calls")) + sum(not flight.calls for flight in flights)  # those not dispatched yet
+        waiting = sum(flight.choices for flight in flights if not flight.calls)  # not dispatched yet
+        calls = int(used.pop("max_calls")) + waiting
         if limits.max_calls is not None and calls + choices > limits.max_calls:
             asked = f" and this request has {choices} choices" if choices > 1 else ""
             raise _spent("max_calls", limits.max_calls, f"{calls} are used{asked}")

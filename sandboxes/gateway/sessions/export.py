@@ -12,8 +12,11 @@ from sandboxes.gateway.sessions.sessions import Session
 def trajectories(
     session: Session, *, discount: float, style: Literal["individual", "concat"], drop_retry_orphans: bool
 ) -> dict[str, Any]:
-    """Rows by call id: `rewards`, and, of one length, `input_ids, loss_mask, logprobs, versions,
+    """Rows by call id: `rewards`, `turn_rewards`, and, of one length, `input_ids, loss_mask, logprobs, versions,
     turn_ids, attention_mask`. Credit flows as `lines.Lines` says.
+
+    `rewards` is the credit of the row's last call alone, as in AReaL. The token at `i` was sampled by a call whose credit is
+    `turn_rewards[turn_ids[i]]`; where `turn_ids[i]` is -1, by none.
 
     A masked session has loss_mask 0 everywhere, and so has a call whose tokens are missing. Conflict where rewards add up
     to no number, as a journal of an earlier release may have them.
@@ -32,12 +35,14 @@ def trajectories(
     parents = {call.intent.parent_call_id for call in calls}
     chosen = calls if style == "individual" else [call for call in calls if call.intent.call_id not in parents]
     by_id = {call.intent.call_id: call for call in calls}
+    masked = session.masked is not None
     rows = {}
     for call in chosen:
         path = [call] if style == "individual" else _path(call, by_id)
         rows[call.intent.call_id] = {
-            **_row(path, masked=session.masked is not None),
+            **_row(path, masked=masked),
             "rewards": credit[call.intent.call_id],
+            "turn_rewards": [credit[turn.intent.call_id] for turn in path],
         }
     return rows
 

@@ -1,6 +1,7 @@
 """The same call again is answered from the journal; engine trouble in between is not."""
 
 import asyncio
+import re
 
 import openai
 import pytest
@@ -110,12 +111,27 @@ async def test_an_engine_that_is_gone_is_a_503(start):
             await stack.openai(session).chat.completions.create(**body(stack))
 
 
-async def test_a_prompt_that_is_too_long_is_a_400_that_is_not_retried(start):
+@pytest.mark.parametrize(("token_routes", "raw"), [(True, False), (False, False), (True, True)])
+async def test_a_prompt_that_is_too_long_is_a_400_with_both_lengths_that_is_not_retried(start, token_routes, raw):
+    async with start(max_model_len=200, token_routes=token_routes) as stack:
+        session = await stack.client.start_session("t")
+        sdk = stack.openai(session, max_retries=2)
+        with pytest.raises(openai.BadRequestError) as failure:
+            if raw:
+                await sdk.completions.create(model=stack.model, prompt="x" * 500)
+            else:
+                await sdk.chat.completions.create(model=stack.model, messages=[{"role": "user", "content": "x" * 500}])
+        assert failure.value.code == "context_length_exceeded"
+        limit, length = map(int, re.findall(r"\d+", failure.value.body["message"]))
+        assert (limit, 500 <= length < 600) == (200, True)
+
+
+async def test_a_prompt_too_long_to_be_tokenised_is_told_in_characters(start):
     async with start(max_model_len=200) as stack:
         session = await stack.client.start_session("t")
-        with pytest.raises(openai.BadRequestError) as failure:
-            await stack.openai(session, max_retries=2).chat.completions.create(
-                model=stack.model, messages=[{"role": "user", "content": "x" * 500}]
+        with pytest.raises(openai.BadRequestError, match=r"length is 200 tokens.*3\d{3} characters") as failure:
+            await stack.openai(session).chat.completions.create(
+                model=stack.model, messages=[{"role": "user", "content": "x" * 3000}]
             )
         assert failure.value.code == "context_length_exceeded"
 

@@ -2,8 +2,10 @@
 
 import json
 
+import pytest
 from anthropic import AsyncAnthropic
 
+from lakehouse.records import Status
 from sandboxes.gateway.http import meeting
 
 TOOL = {"type": "object", "properties": {"query": {"type": "string"}}}
@@ -140,6 +142,39 @@ async def test_a_stream_says_something_while_a_tool_call_is_made(start, searchin
             wanted = {**as_messages(), "max_tokens": 500}
             async with claude.messages.stream(model=stack.model, **wanted) as stream:
                 assert (await stream.get_final_message()).stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize("dialect", ["chat/completions", "responses", "messages"])
+@pytest.mark.parametrize("failure", [None, "broken"])
+async def test_a_stream_that_is_a_tool_call_from_the_start_begins_and_is_kept_alive(
+    start, searching, monkeypatch, dialect, failure
+):
+    monkeypatch.setattr(meeting, "KEEP_ALIVE_S", 0.05)
+    asked = {"chat/completions": as_chat, "responses": as_responses, "messages": as_messages}[dialect]()
+    limit = "max_output_tokens" if dialect == "responses" else "max_tokens"
+    body = {**asked, limit: 500, "stream": True}
+    body.pop("extra_body", None)
+    async with start([{**searching, "content": ""}], token_delay_s=0.005) as stack:
+        stack.engine.failures.extend([failure] if failure else [])
+        session = await stack.client.start_session("t")
+        headers = {"Authorization": f"Bearer {session.api_key}"}
+        wanted = {"model": stack.model, **body}
+        async with stack.http.stream("POST", f"/v1/{dialect}", json=wanted, headers=headers) as answer:
+            assert (answer.status_code, stack.engine.generated, stack.engine.aborted) == (200, 0, 0)  # it still runs
+            raw = (await answer.aread()).decode()
+        assert raw.count(meeting.KEEP_ALIVE.decode()) > 2
+        assert ("scripted break" in raw, "the lake" in raw) == (bool(failure), not failure)
+        assert (await stack.rows(session))[0].status == (Status.INFRA_ERROR if failure else Status.OK)
+
+
+async def test_a_stream_whose_call_waits_for_an_engine_does_not_begin(start, monkeypatch):
+    """What it may be told then is a status, with which an SDK tries again by itself."""
+    monkeypatch.setattr(meeting, "KEEP_ALIVE_S", 0.02)
+    async with start(["yes"], call_deadline_s=0.3) as stack:
+        session = await stack.client.start_session("t")
+        await stack.post("/engines/pause", stack.gateway.operator_key, {"url": stack.gateway.settings.engine})
+        body = {"model": stack.model, **as_chat(), "stream": True}
+        assert (await stack.post("/v1/chat/completions", session.api_key, body)).status_code == 503
 
 
 async def test_reasoning_goes_to_the_client_and_back_without_a_fork(start):

@@ -1,11 +1,12 @@
 """The recording laws on a real vLLM engine with tiny weights: its ids rarely are what its tokenizer would give for the text."""
 
 import json
+import re
 from itertools import pairwise
 
 import httpx
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, BadRequestError
 
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
@@ -111,14 +112,18 @@ async def test_demonstrations_chain_and_read_back_as_the_tool_calls_they_were(st
             assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == json.loads(wanted["arguments"])
 
 
-async def test_a_prompt_too_long_for_the_engine_is_a_400(stack):
+@pytest.mark.parametrize(("words", "counted"), [(9000, "tokens"), (90_000, "characters")])
+async def test_a_prompt_too_long_for_the_engine_is_a_400_with_both_lengths(stack, words, counted):
     client, model, sdk = stack
     session = await client.start_session("t")
-    with pytest.raises(Exception, match="context length") as failure:
+    with pytest.raises(BadRequestError) as failure:
         await sdk.with_options(api_key=session.api_key).chat.completions.create(
-            model=model, messages=[{"role": "user", "content": "word " * 9000}]
+            model=model, messages=[{"role": "user", "content": "word " * words}]
         )
-    assert failure.value.status_code == 400
+    assert failure.value.code == "context_length_exceeded"
+    limit, length = map(int, re.findall(r"\d+", failure.value.body["message"])[:2])
+    assert counted in failure.value.body["message"]
+    assert limit < 9000 <= words <= length
 
 
 async def test_stop_strings_and_log_probs_reach_the_client_as_from_the_engine_itself(stack, engine_url):

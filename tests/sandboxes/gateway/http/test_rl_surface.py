@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import threading
 
 import pytest
+from starlette.responses import JSONResponse
 
 from sandboxes.gateway.client import GatewayRefused
+from sandboxes.gateway.sessions import export
+from sandboxes.gateway.sessions.recorded import Recorded
 
 USER = {"role": "user", "content": "hi"}
 
@@ -180,6 +184,42 @@ async def test_concat_rows_are_the_leaves_with_every_turn_marked(start):
         one = (await stack.rows(session))[0]
         at = len(one.prompt_token_ids)
         assert rows[leaf]["logprobs"][at : at + 6] == one.logprobs
+
+
+async def test_concat_rows_have_the_credit_of_every_turn(start):
+    async with start(["first", "second", "third"]) as stack:
+        session = await stack.client.start_session("t")
+        names, messages = [], [USER]
+        for _ in range(3):
+            name, messages = await call(stack, session, messages)
+            names.append(name)
+            messages = [*messages, USER]
+        await stack.client.set_reward(session, 1.0, interaction_id=names[0])
+        await stack.client.set_reward(session, 0.5, interaction_id=names[2])
+        single = await stack.client.export(session.session_id, discount=0.5)
+        [row] = (await stack.client.export(session.session_id, discount=0.5, style="concat")).values()
+        assert row["turn_rewards"] == [single[name]["rewards"] for name in names] == [1.125, 0.25, 0.5]
+        assert [single[name]["turn_rewards"] for name in names] == [[1.125], [0.25], [0.5]]
+        assert row["rewards"] == 0.5
+        assert {turn for turn, loss in zip(row["turn_ids"], row["loss_mask"], strict=True) if loss} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("wanted", ["rows", "export"])
+async def test_what_holds_a_whole_session_is_put_together_beside_the_event_loop(start, monkeypatch, wanted):
+    """It takes up to a second, for which every stream of the process would wait."""
+    where = []
+
+    def noting(whole):
+        return lambda *given, **named: where.append(threading.get_ident()) or whole(*given, **named)
+
+    async with start() as stack:
+        session = await stack.client.start_session("t")
+        await call(stack, session, [USER])
+        for owner, name in ((Recorded, "row"), (export, "trajectories"), (JSONResponse, "__init__")):
+            monkeypatch.setattr(owner, name, noting(getattr(owner, name)))
+        assert await (stack.rows(session) if wanted == "rows" else stack.client.export(session.session_id))
+    assert len(where) == 2
+    assert threading.get_ident() not in where
 
 
 async def test_a_masked_session_exports_no_trainable_token(start):

@@ -1,6 +1,8 @@
 """A client that does not finish its request, or does not read its answer, holds a place for a bounded time only."""
 
 import asyncio
+import json
+import socket
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -86,6 +88,49 @@ async def test_who_does_not_read_an_answer_loses_it_and_the_application_is_told(
     async with serving(endless) as url, connected(url) as (_, writer):
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         assert await asyncio.wait_for(told.wait(), 10)
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    """Little of an answer is kept for who does not read it."""
+    made = Bounded.connection_made
+
+    def connection_made(self, transport):
+        made(self, transport)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        transport.set_write_buffer_limits(high=1024)
+
+    monkeypatch.setattr(Bounded, "connection_made", connection_made)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_nobody_reads_is_cut_and_what_was_generated_by_then_is_on_record(
+    start, small_buffers, stream
+):
+    """A call that still runs is cancelled; one that has ended was recorded before it was told."""
+    async with start(["x" * 15_000], token_delay_s=0.005 if stream else 0.0) as stack:
+        session = await stack.client.start_session("t")
+        asked = {"model": stack.model, "messages": [{"role": "user", "content": "hi"}]}
+        # With log-probs a stream is long before its call ends.
+        body = json.dumps({**asked, "stream": stream, "logprobs": stream}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {session.api_key}\r\n"
+        with socket.socket() as client:
+            client.settimeout(5)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.connect((urlsplit(stack.url).hostname, urlsplit(stack.url).port))
+            client.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            async with asyncio.timeout(30):
+                while not (rows := await stack.rows(session)):  # noqa: ASYNC110 - asked over HTTP
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            read = b""
+            while part := client.recv(65536):
+                read += part
+    assert 0 < len(read) < 15_000
+    [row] = rows
+    told = (row.status, row.token_status, len(row.completion_token_ids) == 15_001)
+    assert told == (("cancelled", "missing", False) if stream else ("ok", "exact", True))
+    assert row.completion_token_ids
 
 
 async def test_who_reads_slowly_keeps_the_connection():

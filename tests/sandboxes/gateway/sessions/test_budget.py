@@ -63,6 +63,14 @@ async def test_choices_share_what_is_left(start):
         assert "max_calls is 4; 3 are used and this request has 2 choices" in refused.text
 
 
+async def test_choices_that_run_are_counted_before_they_are_dispatched(start):
+    async with start(["x" * 20], token_delay_s=0.005) as stack:
+        session = await stack.client.start_session("t", limits={"max_calls": 10})
+        answers = await asyncio.gather(*(ask(stack, session, n=8, seed=seed) for seed in range(3)))
+        assert sorted(answer.status_code for answer in answers) == [200, 400, 400]
+        assert (await stack.client.report(session.session_id))["used"]["max_calls"] == 8
+
+
 async def test_a_prompt_beyond_the_budget_of_prompt_tokens_is_refused_and_a_shorter_one_is_not(start):
     async with start() as stack:
         session = await stack.client.start_session("t", limits={"max_prompt_tokens": 100})
