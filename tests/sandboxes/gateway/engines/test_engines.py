@@ -326,7 +326,7 @@ async def test_orders_are_the_operators_alone_and_name_an_engine_there_is(tmp_pa
         assert await it.states() == {url: "serving"}
 
 
-async def test_orders_hold_in_every_process_and_after_a_crash(tmp_path):
+async def test_orders_hold_in_every_process(tmp_path):
     async with fleet(tmp_path) as it:
         first, second = it.engines
         twin = Gateway(it.gateway.settings)
