@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from sandboxes.gateway.engines import raw
-from sandboxes.gateway.engines.facts import USER, Ending, Facts, Rendered, Route, probe
+from sandboxes.gateway.engines.facts import LIKELY, USER, Ending, Facts, Rendered, Route, probe
 from sandboxes.gateway.engines.guard import Guard
 from sandboxes.gateway.engines.tokens import Completion
 from sandboxes.gateway.engines.upstream import Answer, Refusal, Upstream
@@ -245,13 +245,40 @@ class Engine:
             return int(found[1]) if found else None
         return None
 
+    async def likely(self, prompt_ids: Sequence[int], temperature: float) -> list[float]:
+        """The log-probs in nats of the LIKELY tokens that are likeliest next, best first. Where tokens cannot be given,
+        next after `USER`.
+        """
+        sampling = {"max_tokens": 1, "temperature": temperature}
+        if await self.route() == "chat":
+            body = {"model": self.model, "messages": [USER], **NEUTRAL, **sampling, "logprobs": True}
+            path, body = CHAT, {**body, "top_logprobs": LIKELY}
+        else:
+            body = {
+                "model": self.model,
+                "token_ids": list(prompt_ids),
+                "sampling_params": {**sampling, "logprobs": LIKELY},
+            }
+            path = GENERATE
+        answer = await self._text.post(path, body, deadline_s=ASIDE_S)
+        if answer.status != 200:
+            raise _failure(answer)
+        try:
+            [entry] = answer.json()["choices"][0]["logprobs"]["content"]
+            found = sorted((float(one["logprob"]) for one in entry["top_logprobs"]), reverse=True)
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineTrouble(f"the engine at {self.url} does not tell its likeliest tokens: {error!r}") from error
+        if len(found) < LIKELY:
+            raise EngineTrouble(f"the engine at {self.url} tells {len(found)} of its {LIKELY} likeliest tokens")
+        return found
+
     async def facts(self) -> Facts:
         """Version and template, asked again after a minute: the engine may have been restarted with others."""
         async with self._asking:
             if self._facts is None or time.monotonic() - self._facts[0] > FACTS_LIFE_S:
                 if not self._forced:
                     self._route = None
-                self._facts = (time.monotonic(), await probe(self))
+                self._facts = (time.monotonic(), await probe(self, self._facts and self._facts[1]))
             return self._facts[1]
 
     def forget(self) -> None:

@@ -128,7 +128,12 @@ class Member:
         return ("stale", stale) if stale else None
 
     def stale(self) -> str | None:
-        """Why its weights may not be believed; None where they may."""
+        """Why its weights, or the log-probs it tells of them, may not be believed; None where they may."""
+        if self.facts and not self.facts.processed:
+            return (
+                "tells log-probs that are not those of the distribution it samples from (they stay as they are at another "
+                "temperature): start it with --logprobs-mode processed_logprobs"
+            )
         if self.restarted:
             return (
                 f"was started again, or a deployment failed there, and its weights (labelled {self.label!r}) are not proven: "

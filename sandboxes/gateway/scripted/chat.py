@@ -1,5 +1,6 @@
 """The scripted engine's chat completions: what vLLM makes of sampled ids where a client asked for messages."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,6 +82,14 @@ def showable(ids: Sequence[int], *, tools: bool, think: bool) -> dict[str, str]:
     said = text.decode([one for one in ids if one != text.END]).rstrip("\ufffd")
     reasoning, content = text.thought(said) if think else ("", said)
     return {"reasoning": reasoning, "content": content.partition("<tool_call>")[0] if tools else content}
+
+
+def likely(temperature: float) -> dict[str, Any]:
+    """A choice of one token that tells the log-probs of the five likeliest ones at this temperature."""
+    logits = [-place / temperature for place in range(5)]
+    whole = math.log(sum(map(math.exp, logits)))
+    tops = [{"token_id": place, "logprob": logit - whole, "rank": place + 1} for place, logit in enumerate(logits)]
+    return {"index": 0, "token_ids": [0], "logprobs": {"content": [{**tops[0], "top_logprobs": tops}]}}
 
 
 def raw_choice(choice: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from sandboxes.gateway.engines.facts import USER
 from sandboxes.gateway.scripted import chat as scripted_chat
 from sandboxes.gateway.scripted import text
 from sandboxes.gateway.server.listen import serving
@@ -42,6 +43,7 @@ class Scripted:
         think: bool = False,
         token_routes: bool = True,
         token_delay_s: float = 0.0,
+        processed: bool = True,
         version: str = "scripted-1",
     ) -> None:
         self.replies = replies
@@ -53,6 +55,7 @@ class Scripted:
         self.think = think  # it has a reasoning parser, and a template that drops earlier reasoning
         self.token_routes = token_routes  # without them only chat completions generate
         self.token_delay_s = token_delay_s
+        self.processed = processed  # its log-probs are those of the temperature it is asked to sample at
         self.version = version
         self.started = time.time()  # seconds since the epoch
         self.failures: deque[Failure] = deque()
@@ -195,7 +198,9 @@ class Scripted:
         sampling: dict[str, Any],
         said: scripted_chat.Said | None = None,
     ) -> Response:
-        """A generation, told in ids or, by `said`, as a chat completion."""
+        """A generation, told in ids or, by `said`, as a chat completion. The gateway's own question counts as none."""
+        if prompt == self._rendered({"messages": [USER]}):
+            return JSONResponse({"choices": [scripted_chat.likely(sampling["temperature"] if self.processed else 1.0)]})
         self.asked.append(body)
         failure = self._failure("500", "hang", "nan", "short", "foreign", "broken", "half")
         if failure == "500":
