@@ -22,6 +22,7 @@ from sandboxes.gateway.sessions.recorded import Conversation, Message
 log = logging.getLogger(__name__)
 FACTS_LIFE_S = 60.0
 ASIDE_S = 10.0  # for what is asked beside calls
+FIRST_S = 45.0  # for the first token of a new engine, which may compile for it
 LABEL_LIFE_S = 1.0  # the weights' label is asked again after this: a swap is seen within it, also where no answer tells
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
@@ -218,6 +219,10 @@ class Engine:
             self._label = (time.monotonic(), label)
         return label
 
+    def labelled(self, label: str) -> None:
+        """Somebody else asked just now: the next call is sent under this label."""
+        self._label = (time.monotonic(), label)
+
     async def route(self) -> Route:
         """How tokens are had: `generate`, or `chat` where the engine lacks one of the token routes or that was forced."""
         if self._route is None:
@@ -250,17 +255,18 @@ class Engine:
         next after `USER`.
         """
         sampling = {"max_tokens": 1, "temperature": temperature}
+        told = LIKELY + 1  # the one that is drawn takes a place, however unlikely it is
         if await self.route() == "chat":
             body = {"model": self.model, "messages": [USER], **NEUTRAL, **sampling, "logprobs": True}
-            path, body = CHAT, {**body, "top_logprobs": LIKELY}
+            path, body = CHAT, {**body, "top_logprobs": told}
         else:
             body = {
                 "model": self.model,
                 "token_ids": list(prompt_ids),
-                "sampling_params": {**sampling, "logprobs": LIKELY},
+                "sampling_params": {**sampling, "logprobs": told},
             }
             path = GENERATE
-        answer = await self._text.post(path, body, deadline_s=ASIDE_S)
+        answer = await self._text.post(path, body, deadline_s=FIRST_S)
         if answer.status != 200:
             raise _failure(answer)
         try:
@@ -270,7 +276,7 @@ class Engine:
             raise EngineTrouble(f"the engine at {self.url} does not tell its likeliest tokens: {error!r}") from error
         if len(found) < LIKELY:
             raise EngineTrouble(f"the engine at {self.url} tells {len(found)} of its {LIKELY} likeliest tokens")
-        return found
+        return found[:LIKELY]
 
     async def facts(self) -> Facts:
         """Version and template, asked again after a minute: the engine may have been restarted with others."""

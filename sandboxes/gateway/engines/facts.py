@@ -25,7 +25,7 @@ Ending = Literal["prompt", "closed", "open"]
 Route = Literal["generate", "chat"]
 PUNCTUATION = ' \n{[:"'
 COLD = 0.5  # the temperature at which log-probs are looked at, besides 1
-LIKELY = 5  # tokens that are compared there
+LIKELY = 4  # tokens that are compared there
 LEAST_NATS = 0.02  # likelihoods closer than this tell nothing
 
 

@@ -84,12 +84,17 @@ def showable(ids: Sequence[int], *, tools: bool, think: bool) -> dict[str, str]:
     return {"reasoning": reasoning, "content": content.partition("<tool_call>")[0] if tools else content}
 
 
-def likely(temperature: float) -> dict[str, Any]:
-    """A choice of one token that tells the log-probs of the five likeliest ones at this temperature."""
-    logits = [-place / temperature for place in range(5)]
+def likely(temperature: float, *, told: float) -> dict[str, Any]:
+    """A choice of one token, drawn at a temperature, with the likeliest ones: their log-probs are those of temperature `told`.
+
+    As vLLM does it: five tokens, the drawn one among them. At temperature 1 that is an unlikely one.
+    """
+    logits = [-place / told for place in range(10)]
     whole = math.log(sum(map(math.exp, logits)))
-    tops = [{"token_id": place, "logprob": logit - whole, "rank": place + 1} for place, logit in enumerate(logits)]
-    return {"index": 0, "token_ids": [0], "logprobs": {"content": [{**tops[0], "top_logprobs": tops}]}}
+    drawn = 9 if temperature == 1 else 0
+    places = [drawn, *(place for place in range(10) if place != drawn)][:5]
+    tops = [{"token_id": place, "logprob": logits[place] - whole, "rank": place + 1} for place in places]
+    return {"index": 0, "token_ids": [drawn], "logprobs": {"content": [{**tops[0], "top_logprobs": tops}]}}
 
 
 def raw_choice(choice: dict[str, Any]) -> dict[str, Any]:

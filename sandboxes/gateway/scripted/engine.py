@@ -200,7 +200,9 @@ class Scripted:
     ) -> Response:
         """A generation, told in ids or, by `said`, as a chat completion. The gateway's own question counts as none."""
         if prompt == self._rendered({"messages": [USER]}):
-            return JSONResponse({"choices": [scripted_chat.likely(sampling["temperature"] if self.processed else 1.0)]})
+            drawn_at = sampling["temperature"]
+            likely = scripted_chat.likely(drawn_at, told=drawn_at if self.processed else 1.0)
+            return JSONResponse({"choices": [likely]})
         self.asked.append(body)
         failure = self._failure("500", "hang", "nan", "short", "foreign", "broken", "half")
         if failure == "500":

@@ -192,8 +192,9 @@ class Voice:
         body = await request.json()
         if "token_ids" not in body or "logit_bias" in body["sampling_params"]:
             return JSONResponse({"error": {"message": "refused"}}, status_code=400)
-        if body["sampling_params"].get("logprobs") == LIKELY:  # the gateway's own question
-            return JSONResponse({"choices": [likely(body["sampling_params"]["temperature"])]})
+        if body["sampling_params"].get("logprobs") == LIKELY + 1:  # the gateway's own question
+            drawn_at = body["sampling_params"]["temperature"]
+            return JSONResponse({"choices": [likely(drawn_at, told=drawn_at)]})
         said = [*self.bytewise(self.lines.popleft()), self._tokenizer.token_to_id(self.family.end)]
         limit = body["sampling_params"]["max_tokens"]
         ids, finish = said[:limit], "stop" if len(said) <= limit else "length"
