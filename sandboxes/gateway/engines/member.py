@@ -218,7 +218,7 @@ class Member:
         try:
             self.facts = await self.engine.facts()
         except GatewayError as error:
-            self._down = self.last_error = error.message
+            self._down = self.last_error = error.message.removeprefix(f"the engine at {self.url} ")
 
     def _believe(self, seen: Seen) -> None:
         if self.start is not None and seen.start != self.start:
@@ -231,7 +231,9 @@ class Member:
             with self.orders.change(self.url) as order:
                 order.trusted = NOBODY if restarted else seen.start
         self.start = seen.start
-        self.label = seen.label or self.label
+        if seen.label:
+            self.label = seen.label
+            self.engine.labelled(seen.label)
 
     async def _ask(self) -> Seen:
         try:
