@@ -25,7 +25,7 @@ from sandboxes.gateway.server.listen import serving
 
 Reply = str | Mapping[str, Any]
 Replies = Sequence[Reply] | Callable[[str], Reply]
-Failure = Literal["500", "hang", "nan", "short", "foreign", "broken", "half", "parser"]
+Failure = Literal["500", "hang", "nan", "short", "foreign", "broken", "half", "parser", "no ids", "no prompt"]
 
 
 class Scripted:
@@ -204,7 +204,7 @@ class Scripted:
             likely = scripted_chat.likely(drawn_at, told=drawn_at if self.processed else 1.0)
             return JSONResponse({"choices": [likely]})
         self.asked.append(body)
-        failure = self._failure("500", "hang", "nan", "short", "foreign", "broken", "half")
+        failure = self._failure("500", "hang", "nan", "short", "foreign", "broken", "half", "no ids", "no prompt")
         if failure == "500":
             return _refusal(500, "EngineDeadError: scripted", None)
         if failure == "hang":
@@ -222,7 +222,9 @@ class Scripted:
         gone.cancel()
         self.generated += 1
         answer = said.whole(choice) if said else {"request_id": "scripted", "choices": [choice]}
-        whole = json.dumps(answer)  # writes NaN as the engine's own encoder would not; the gateway must cope with both
+        whole = json.dumps(
+            _lacking(answer, failure)
+        )  # writes NaN as the engine's own encoder would not; the gateway must cope with both
         return Response(whole[: len(whole) // 2] if failure == "half" else whole, media_type="application/json")
 
     async def derender(self, request: Request) -> Response:
@@ -313,7 +315,8 @@ class Scripted:
                     said_now = text.decode(ids[: at + 1]).rstrip("\ufffd")
                     known = len(choice["text"]) if step["finish_reason"] else min(len(said_now), len(choice["text"]))
                     step["text"], told = choice["text"][told:known], known
-                yield f"data: {json.dumps(said.chunk(step) if said else {'choices': [step]})}\n\n"
+                chunk = said.chunk(step) if said else {"choices": [step]}
+                yield f"data: {json.dumps(_lacking(chunk, failure))}\n\n"
             done = True
             self.generated += 1
             yield "data: [DONE]\n\n"
@@ -332,6 +335,15 @@ async def serve(replies: Replies, *, model: str = "scripted") -> AsyncIterator[s
     """A scripted engine with these replies; gives its URL."""
     async with Scripted(replies, model=model).serve() as url:
         yield url
+
+
+def _lacking(answer: dict[str, Any], failure: Failure | None) -> dict[str, Any]:
+    """The answer of an engine that does not tell the ids it sampled, or those it sampled from, though it was asked."""
+    if failure == "no prompt":
+        answer = {**answer, "prompt_token_ids": None}
+    if failure == "no ids":
+        answer = {**answer, "choices": [{**choice, "token_ids": None} for choice in answer["choices"]]}
+    return answer
 
 
 def _derender_step(body: dict[str, Any], *, tools: bool, think: bool) -> dict[str, Any]:
