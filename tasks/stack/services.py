@@ -4,12 +4,14 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from sandboxes.backends.runner.common import AGENT
 from tasks.serving import launch, models
 from tasks.serving.engine import BASE_VERSION, Engine
+from tasks.serving.errors import EngineError
 from tasks.serving.gate import Gate
 from tasks.serving.launch import Launch
 from tasks.stack import automations, deployments, limits, probes
@@ -136,6 +138,10 @@ def _gateway(settings: Settings) -> Service:
             command += ["--socket-group", str(AGENT)] if os.geteuid() == 0 else []
         return Launch(command, settings.environment())
 
+    def settle() -> None:
+        with suppress(EngineError):  # the engine is not up yet: then it is labelled when it is
+            _label(settings)
+
     return Service(
         name="gateway",
         expected="this home's gateway",
@@ -148,6 +154,7 @@ def _gateway(settings: Settings) -> Service:
         ),
         url=settings.gateway_url,
         setting="LAKELOOP_GATEWAY_PORT",
+        settle=settle,
     )
 
 
@@ -210,7 +217,8 @@ def _watcher(settings: Settings) -> Service:
 def _label(settings: Settings) -> None:
     """Give weights that nobody labelled the version number 0: calls are recorded under numbers only.
 
-    They are those the engine was started with, so a gateway that saw the engine before may believe them.
+    They are those the engine was started with, so a gateway that saw the engine before may believe them. Whichever of the two
+    is up last finds the other.
     """
     with Engine(settings.engine) as engine, Gate(settings.gateway_url, settings.operator_key) as gate:
         if engine.served_version() == BASE_VERSION:

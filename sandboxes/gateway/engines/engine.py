@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Literal
 
 from sandboxes.gateway.engines import raw
-from sandboxes.gateway.engines.facts import USER, Ending, Facts, Rendered, Route, probe
+from sandboxes.gateway.engines.facts import LIKELY, USER, Ending, Facts, Rendered, Route, probe
 from sandboxes.gateway.engines.guard import Guard
 from sandboxes.gateway.engines.tokens import Completion
 from sandboxes.gateway.engines.upstream import Answer, Refusal, Upstream
@@ -25,6 +25,7 @@ FACTS_LIFE_S = 60.0
 ASIDE_S = 10.0  # for what is asked beside calls
 DECIDED_S = 120.0  # a proof takes seconds; without one by then its deployment is dead
 DECIDED_POLL_S = 0.2
+FIRST_S = 45.0  # for the first token of a new engine, which may compile for it
 LABEL_LIFE_S = 1.0  # the weights' label is asked again after this: a swap is seen within it, also where no answer tells
 RENDER = "/v1/chat/completions/render"
 GENERATE = "/inference/v1/generate"
@@ -245,6 +246,10 @@ class Engine:
             with CURRENT.get() or Waiting():
                 await asyncio.sleep(DECIDED_POLL_S)
 
+    def labelled(self, label: str) -> None:
+        """Somebody else asked just now: the next call is sent under this label."""
+        self._label = (time.monotonic(), label)
+
     async def route(self) -> Route:
         """How tokens are had: `generate`, or `chat` where the engine lacks one of the token routes or that was forced."""
         if self._route is None:
@@ -272,13 +277,41 @@ class Engine:
             return int(found[1]) if found else None
         return None
 
+    async def likely(self, prompt_ids: Sequence[int], temperature: float) -> list[float]:
+        """The log-probs in nats of the LIKELY tokens that are likeliest next, best first. Where tokens cannot be given,
+        next after `USER`.
+        """
+        sampling = {"max_tokens": 1, "temperature": temperature}
+        told = LIKELY + 1  # the one that is drawn takes a place, however unlikely it is
+        if await self.route() == "chat":
+            body = {"model": self.model, "messages": [USER], **NEUTRAL, **sampling, "logprobs": True}
+            path, body = CHAT, {**body, "top_logprobs": told}
+        else:
+            body = {
+                "model": self.model,
+                "token_ids": list(prompt_ids),
+                "sampling_params": {**sampling, "logprobs": told},
+            }
+            path = GENERATE
+        answer = await self._text.post(path, body, deadline_s=FIRST_S)
+        if answer.status != 200:
+            raise _failure(answer)
+        try:
+            [entry] = answer.json()["choices"][0]["logprobs"]["content"]
+            found = sorted((float(one["logprob"]) for one in entry["top_logprobs"]), reverse=True)
+        except (LookupError, TypeError, ValueError) as error:
+            raise EngineTrouble(f"the engine at {self.url} does not tell its likeliest tokens: {error!r}") from error
+        if len(found) < LIKELY:
+            raise EngineTrouble(f"the engine at {self.url} tells {len(found)} of its {LIKELY} likeliest tokens")
+        return found[:LIKELY]
+
     async def facts(self) -> Facts:
         """Version and template, asked again after a minute: the engine may have been restarted with others."""
         async with self._asking:
             if self._facts is None or time.monotonic() - self._facts[0] > FACTS_LIFE_S:
                 if not self._forced:
                     self._route = None
-                self._facts = (time.monotonic(), await probe(self))
+                self._facts = (time.monotonic(), await probe(self, self._facts and self._facts[1]))
             return self._facts[1]
 
     def forget(self) -> None:

@@ -24,6 +24,9 @@ OBSERVED: Message = {"role": "tool", "content": "d", "tool_call_id": "probe0000"
 Ending = Literal["prompt", "closed", "open"]
 Route = Literal["generate", "chat"]
 PUNCTUATION = ' \n{[:"'
+COLD = 0.5  # the temperature at which log-probs are looked at, besides 1
+LIKELY = 4  # tokens that are compared there
+LEAST_NATS = 0.02  # likelihoods closer than this tell nothing
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Facts:
     before_call: str  # what the template puts between an assistant's text and its first tool call
     vocabulary: int | None  # how many token ids there are; None where the engine does not tell
     as_written: bool  # without tools and reasoning, what derender says is the text of the ids and nothing else
+    processed: bool  # log-probs are those of the distribution that was sampled from, temperature included
 
 
 class Renders(Protocol):
@@ -64,6 +68,8 @@ class Renders(Protocol):
 
     async def detokenize(self, token_ids: Sequence[int]) -> str: ...
 
+    async def likely(self, prompt_ids: Sequence[int], temperature: float) -> list[float]: ...
+
     async def derender(
         self,
         token_ids: Sequence[int],
@@ -73,8 +79,8 @@ class Renders(Protocol):
     ) -> dict[str, Any]: ...
 
 
-async def probe(engine: Renders) -> Facts:
-    """Ask the engine. EngineTrouble where it does not answer."""
+async def probe(engine: Renders, before: Facts | None = None) -> Facts:
+    """Ask the engine; `before`: what the same process told earlier. EngineTrouble where it does not answer."""
     opening = await _opening(engine)
     marker = await _tool_marker(engine, opening)
     return Facts(
@@ -86,6 +92,8 @@ async def probe(engine: Renders) -> Facts:
         before_call=await _before_call(engine, opening, marker),
         vocabulary=await engine.vocabulary(),
         as_written=await _as_written(engine),
+        # Once: it generates for this, and while weights are swapped it does not.
+        processed=before.processed if before else await _processed(engine),
     )
 
 
@@ -141,6 +149,14 @@ async def _as_written(engine: Renders) -> bool:
         return False
     said, whole = told.get("content") or "", await engine.detokenize(before + ids)
     return await engine.detokenize(before) + said == whole
+
+
+async def _processed(engine: Renders) -> bool:
+    """At half the temperature tokens lie twice as far apart, in nats; raw log-probs stay as they are."""
+    prompt = await _render(engine, Conversation([USER]))
+    warm, cold = [await engine.likely(prompt or [0], temperature) for temperature in (1.0, COLD)]
+    spread = warm[0] - warm[LIKELY - 1]
+    return spread < LEAST_NATS or cold[0] - cold[LIKELY - 1] > 1.5 * spread
 
 
 async def _opening(engine: Renders) -> str:

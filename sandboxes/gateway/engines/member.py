@@ -107,7 +107,8 @@ class Member:
         self._start_until = 0.0
         self._doubts = 1  # reasons to look again so far,
         self._settled = 0  # and how many of them a look has answered
-        self._swaps = 0  # as ordered at the last doubt
+        self._swaps = 0  # as ordered when it was last looked at
+        self._began = 0.0  # the last look
         self._looking = asyncio.Lock()
         self._http = Upstream(self.url, engine.guard, deadline_s=LOOK_S, connections=4)
 
@@ -128,7 +129,12 @@ class Member:
         return ("stale", stale) if stale else None
 
     def stale(self) -> str | None:
-        """Why its weights may not be believed; None where they may."""
+        """Why its weights, or the log-probs it tells of them, may not be believed; None where they may."""
+        if self.facts and not self.facts.processed:
+            return (
+                "tells log-probs that are not those of the distribution it samples from (they stay as they are at another "
+                "temperature): start it with --logprobs-mode processed_logprobs"
+            )
         if self.restarted or self.unproven:
             return (
                 f"was started again, or a deployment failed there, and its weights (labelled {self.label!r}) are not proven: "
@@ -174,15 +180,23 @@ class Member:
         """Look before the next call."""
         self._doubts += 1
 
-    async def sure(self) -> None:
-        """Look, where there is doubt; a stale one may have been labelled or proven since."""
-        swaps = self.orders.of(self.url).swaps
-        if swaps != self._swaps:
-            self._swaps = swaps
-            self.doubt()
-        if self._settled != self._doubts or self.stale():
+    @property
+    def unsure(self) -> bool:
+        """Whether something happened that it was not looked at since."""
+        return self._settled != self._doubts or self._swaps != self.orders.of(self.url).swaps
+
+    async def sure(self, *, stale: bool = False) -> None:
+        """Look, where there is doubt; with `stale` also where it was: somebody may have labelled or proven it since.
+
+        Not while it is paused: it takes no call then, and may be slow to answer. The first look after that finds out.
+        """
+        if self.facts is not None and self.orders.of(self.url).paused_s():
+            return
+        asked = time.monotonic()
+        if self.unsure or (stale and self.stale()):
             async with self._looking:
-                if self._settled != self._doubts or self.stale():
+                # One look serves all who waited for it.
+                if self.unsure or (stale and self.stale() and self._began < asked):
                     await self._look()
 
     async def look(self) -> None:
@@ -191,10 +205,11 @@ class Member:
             await self._look()
 
     async def _look(self) -> None:
-        doubts = self._doubts  # one that arises meanwhile asks for another look
+        self._began = time.monotonic()
+        doubts, swaps = self._doubts, self.orders.of(self.url).swaps  # one that arises meanwhile asks for another look
         seen = await self._ask()
         await self._take(seen)
-        self._settled = doubts
+        self._settled, self._swaps = doubts, swaps
 
     async def _take(self, seen: Seen) -> None:
         self._misses = self._misses + 1 if seen.missed else 0
@@ -209,7 +224,7 @@ class Member:
         try:
             self.facts = await self.engine.facts()
         except GatewayError as error:
-            self._down = self.last_error = error.message
+            self._down = self.last_error = error.message.removeprefix(f"the engine at {self.url} ")
 
     def _believe(self, seen: Seen) -> None:
         if self.start is not None and seen.start != self.start:
@@ -222,7 +237,9 @@ class Member:
             with self.orders.change(self.url) as order:
                 order.trusted = NOBODY if restarted else seen.start
         self.start = seen.start
-        self.label = seen.label or self.label
+        if seen.label:
+            self.label = seen.label
+            self.engine.labelled(seen.label)
 
     async def _ask(self) -> Seen:
         try:
@@ -238,7 +255,7 @@ class Member:
 
     async def _start(self) -> str:
         """When the engine's process was started, out of its metrics; two starts never have the same."""
-        if self.start is not None and time.monotonic() < self._start_until and self._settled == self._doubts:
+        if self.start is not None and time.monotonic() < self._start_until and not self.unsure:
             return self.start
         answer = await self._http.get("/metrics")
         self._start_until = time.monotonic() + START_LIFE_S

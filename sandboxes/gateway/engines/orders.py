@@ -1,6 +1,7 @@
 """What was ordered about each engine, kept in one small file that all processes of a gateway read before a call.
 
-So a pause that one process was told holds in all of them at once, and lasts over a crash of the gateway.
+So a pause that one process was told holds in all of them at once, and lasts over a crash of the gateway, as does that nobody
+knows an engine's weights.
 """
 
 import time
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from sandboxes.gateway.engines.split import Split
 from sandboxes.gateway.sessions.shared import SharedFile
@@ -48,6 +49,7 @@ class Orders:
     """The file, by engine URL."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = SharedFile(path, TypeAdapter(Ordered), Ordered())
 
     def of(self, url: str) -> Order:
@@ -73,6 +75,18 @@ class Orders:
         with self._file.change() as ordered:
             yield ordered.engines.setdefault(url, Order())
 
-    def forget(self) -> None:
-        """Start afresh: who starts a gateway says with it which engines it may use, and trusts them as they are."""
-        self._file.forget()
+    def begin(self) -> None:
+        """A gateway starts: its command line says which engines there are. All else that was ordered still holds, as nothing
+        is proven by a new start.
+
+        ValueError where the file cannot be read.
+        """
+        try:
+            with self._file.change() as ordered:
+                for order in ordered.engines.values():
+                    order.added, order.removed = False, False
+        except ValidationError as error:
+            raise ValueError(
+                f"{self._path} is no file of orders ({error.errors()[0]['msg']}). Remove it; then engines are neither paused nor "
+                "draining, and their weights are believed as they are labelled"
+            ) from error

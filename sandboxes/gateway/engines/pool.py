@@ -63,8 +63,8 @@ class Engines:
 
     async def facts(self) -> Facts:
         """Version and template that all engines share. EngineTrouble where none answers."""
-        await self._sure()
-        if not self._agreed or not any(member.facts and not member.misfit for member in self.members):
+        found = await self._first(self._any(), lambda member: member.facts is not None and not member.misfit)
+        if not self._agreed or not found:
             raise self._nobody(self.members, "there is no engine")
         return self._agreed
 
@@ -73,8 +73,16 @@ class Engines:
 
         Conflict where weights only lack a label, or no engine serves the version that was asked for; else EngineTrouble.
         """
-        await self._sure()
-        members = self.members
+
+        def takes(member: Member) -> bool:
+            fits = version is None or member.version == version
+            return fits and self._refusal(member, policy=policy, first_call=None) is None
+
+        split, members = self._orders.split, self.members
+        if split:  # `assigned` goes by what is known of the challenger
+            await asyncio.gather(*(one.sure() for one in members if one.version == split.challenger))
+        if await self._first(self._any(), takes):
+            return
         if version is not None and not any(one.version == version for one in members):
             raise Conflict(
                 f"no engine serves weight version {version}: {_serving(members)}. Deploy that version first, or ask for one "
@@ -151,13 +159,10 @@ class Engines:
         deadline = time.monotonic() + self._wait_s
         while True:
             order = self._order(session.session_id)
-            for member in order:
-                await member.sure()
-            self._agree()
-            able = [member for member in order if self._refuses(member, session) is None]
+            found = await self._first(order, lambda member: self._refuses(member, session) is None)
+            if found:
+                return found
             paused = [member for member in order if self._paused(member)]
-            if able:
-                return able[0]
             if not paused:
                 raise self._nobody(order, "no engine can take this call", session=session)
             if time.monotonic() >= deadline:
@@ -168,6 +173,22 @@ class Engines:
                 )
             with CURRENT.get() or Waiting():  # for the engine: no time of the gateway's own
                 await asyncio.sleep(PAUSE_POLL_S)
+
+    async def _first(self, order: Sequence[Member], takes: Callable[[Member], bool]) -> Member | None:
+        """The first that `takes`. Each is looked at only after those before it were refused, and once more where none is
+        found: one that is slow to say how it is costs nothing where another one serves.
+        """
+        for stale in (False, True):
+            for member in order:
+                await member.sure(stale=stale)
+                self._agree()
+                if takes(member):
+                    return member
+        return None
+
+    def _any(self) -> list[Member]:
+        """All, in no session's order: first those that need not be looked at."""
+        return sorted(self.members, key=lambda member: member.unsure)
 
     def _order(self, session_id: str) -> list[Member]:
         """This session's engines, best first; one that just failed it last."""
@@ -233,7 +254,7 @@ class Engines:
         return EngineTrouble(text, code=code, retry_after_s=max(1, round(wait + 0.5)))
 
     async def _sure(self) -> None:
-        await asyncio.gather(*(member.sure() for member in self.members))
+        await asyncio.gather(*(member.sure(stale=True) for member in self.members))
         self._agree()
 
     def _agree(self) -> None:

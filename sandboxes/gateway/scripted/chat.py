@@ -1,5 +1,6 @@
 """The scripted engine's chat completions: what vLLM makes of sampled ids where a client asked for messages."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,6 +82,19 @@ def showable(ids: Sequence[int], *, tools: bool, think: bool) -> dict[str, str]:
     said = text.decode([one for one in ids if one != text.END]).rstrip("\ufffd")
     reasoning, content = text.thought(said) if think else ("", said)
     return {"reasoning": reasoning, "content": content.partition("<tool_call>")[0] if tools else content}
+
+
+def likely(temperature: float, *, told: float) -> dict[str, Any]:
+    """A choice of one token, drawn at a temperature, with the likeliest ones: their log-probs are those of temperature `told`.
+
+    As vLLM does it: five tokens, the drawn one among them. At temperature 1 that is an unlikely one.
+    """
+    logits = [-place / told for place in range(10)]
+    whole = math.log(sum(map(math.exp, logits)))
+    drawn = 9 if temperature == 1 else 0
+    places = [drawn, *(place for place in range(10) if place != drawn)][:5]
+    tops = [{"token_id": place, "logprob": logits[place] - whole, "rank": place + 1} for place in places]
+    return {"index": 0, "token_ids": [drawn], "logprobs": {"content": [{**tops[0], "top_logprobs": tops}]}}
 
 
 def raw_choice(choice: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from sandboxes.gateway.engines.facts import USER
 from sandboxes.gateway.scripted import chat as scripted_chat
 from sandboxes.gateway.scripted import text
 from sandboxes.gateway.server.listen import serving
@@ -25,7 +26,7 @@ from sandboxes.gateway.server.listen import serving
 Reply = str | Mapping[str, Any]
 Replies = Sequence[Reply] | Callable[[str], Reply]
 CHARACTERS = 8  # that a token has at most, by what the engine says of prompts too long to be tokenised
-Failure = Literal["500", "hang", "nan", "short", "foreign", "broken", "half", "parser"]
+Failure = Literal["500", "hang", "nan", "short", "foreign", "broken", "half", "parser", "no ids", "no prompt"]
 
 
 class Scripted:
@@ -43,6 +44,7 @@ class Scripted:
         think: bool = False,
         token_routes: bool = True,
         token_delay_s: float = 0.0,
+        processed: bool = True,
         version: str = "scripted-1",
     ) -> None:
         self.replies = replies
@@ -54,6 +56,7 @@ class Scripted:
         self.think = think  # it has a reasoning parser, and a template that drops earlier reasoning
         self.token_routes = token_routes  # without them only chat completions generate
         self.token_delay_s = token_delay_s
+        self.processed = processed  # its log-probs are those of the temperature it is asked to sample at
         self.version = version
         self.started = time.time()  # seconds since the epoch
         self.failures: deque[Failure] = deque()
@@ -201,9 +204,13 @@ class Scripted:
         sampling: dict[str, Any],
         said: scripted_chat.Said | None = None,
     ) -> Response:
-        """A generation, told in ids or, by `said`, as a chat completion."""
+        """A generation, told in ids or, by `said`, as a chat completion. The gateway's own question counts as none."""
+        if prompt == self._rendered({"messages": [USER]}):
+            drawn_at = sampling["temperature"]
+            likely = scripted_chat.likely(drawn_at, told=drawn_at if self.processed else 1.0)
+            return JSONResponse({"choices": [likely]})
         self.asked.append(body)
-        failure = self._failure("500", "hang", "nan", "short", "foreign", "broken", "half")
+        failure = self._failure("500", "hang", "nan", "short", "foreign", "broken", "half", "no ids", "no prompt")
         if failure == "500":
             return _refusal(500, "EngineDeadError: scripted", None)
         if failure == "hang":
@@ -221,7 +228,9 @@ class Scripted:
         gone.cancel()
         self.generated += 1
         answer = said.whole(choice) if said else {"request_id": "scripted", "choices": [choice]}
-        whole = json.dumps(answer)  # writes NaN as the engine's own encoder would not; the gateway must cope with both
+        whole = json.dumps(
+            _lacking(answer, failure)
+        )  # writes NaN as the engine's own encoder would not; the gateway must cope with both
         return Response(whole[: len(whole) // 2] if failure == "half" else whole, media_type="application/json")
 
     async def derender(self, request: Request) -> Response:
@@ -312,7 +321,8 @@ class Scripted:
                     said_now = text.decode(ids[: at + 1]).rstrip("\ufffd")
                     known = len(choice["text"]) if step["finish_reason"] else min(len(said_now), len(choice["text"]))
                     step["text"], told = choice["text"][told:known], known
-                yield f"data: {json.dumps(said.chunk(step) if said else {'choices': [step]})}\n\n"
+                chunk = said.chunk(step) if said else {"choices": [step]}
+                yield f"data: {json.dumps(_lacking(chunk, failure))}\n\n"
             done = True
             self.generated += 1
             yield "data: [DONE]\n\n"
@@ -331,6 +341,15 @@ async def serve(replies: Replies, *, model: str = "scripted") -> AsyncIterator[s
     """A scripted engine with these replies; gives its URL."""
     async with Scripted(replies, model=model).serve() as url:
         yield url
+
+
+def _lacking(answer: dict[str, Any], failure: Failure | None) -> dict[str, Any]:
+    """The answer of an engine that does not tell the ids it sampled, or those it sampled from, though it was asked."""
+    if failure == "no prompt":
+        answer = {**answer, "prompt_token_ids": None}
+    if failure == "no ids":
+        answer = {**answer, "choices": [{**choice, "token_ids": None} for choice in answer["choices"]]}
+    return answer
 
 
 def _derender_step(body: dict[str, Any], *, tools: bool, think: bool) -> dict[str, Any]:

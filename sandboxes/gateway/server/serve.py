@@ -98,7 +98,7 @@ def run(place: Place, announce: Callable[[str], None] = lambda _url: None) -> in
         lock = only_one(Home(place.settings.home).gateway)
         if place.door:
             place.door.prepare()
-        Orders(place.settings.orders).forget()
+        Orders(place.settings.orders).begin()
         # Also where workers will serve: keys and journal are made once, by one process.
         gateway = Gateway(place.settings)
         if place.workers > 1:

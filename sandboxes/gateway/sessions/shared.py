@@ -53,11 +53,6 @@ class SharedFile(Generic[Shape]):
             if self._lasting is None or self._lasting(value) != before:
                 self._write(value)
 
-    def forget(self) -> None:
-        """Start afresh."""
-        self._path.unlink(missing_ok=True)
-        self._looked = None
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Nobody else changes it, and the value is as the last one left it."""

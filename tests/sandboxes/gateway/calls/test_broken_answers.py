@@ -49,6 +49,26 @@ async def test_tokens_that_cannot_be_believed_are_missing_with_the_cause(
         assert not any(exported[row.call_id]["loss_mask"])
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("failure", "token_routes", "cause"),
+    [
+        ("no ids", True, "0 token ids and 12 log-probs came back"),
+        ("no ids", False, "0 token ids and 12 log-probs came back"),
+        ("no prompt", False, "did not sample from the prompt ids"),
+    ],
+)
+async def test_an_engine_that_omits_ids_leaves_no_exact_row(start, caplog, failure, token_routes, cause, stream):
+    async with start(token_routes=token_routes) as stack:
+        session = await stack.client.start_session("t")
+        stack.engine.failures.append(failure)
+        await said(stack, session, stream=stream)
+        [row] = await stack.rows(session)
+        assert (row.status, row.token_status) == ("ok", "missing")
+        [alarm] = alarms(caplog)
+        assert cause in alarm
+
+
 async def test_log_probs_that_are_no_numbers_reach_the_client_as_the_engines_floor(start):
     async with start() as stack:
         session = await stack.client.start_session("t")

@@ -107,3 +107,18 @@ async def test_an_engine_that_tells_no_text_is_asked_for_the_message(start, monk
             asked = watched(stack, monkeypatch)
             assert await told(stack, session, stream=stream) == SAID
             assert "/v1/chat/completions/derender" in asked
+
+
+@pytest.mark.parametrize("token_routes", [True, False])
+async def test_no_call_asks_for_log_probs_of_its_prompt(start, tools, token_routes):
+    """They cost a pass over the whole prompt, past the prefix cache, at every turn."""
+    async with start(["abc"], token_routes=token_routes) as stack:
+        session = await stack.client.start_session("t")
+        for stream in (False, True):
+            for more in ({}, {"logprobs": True, "top_logprobs": 2}, {"tools": tools}, {"n": 2}):
+                await told(stack, session, stream=stream, **more)
+        if token_routes:
+            await stack.openai(session).completions.create(model=stack.model, prompt="a", logprobs=1)
+        assert len(stack.engine.asked) >= 10
+        for body in stack.engine.asked:
+            assert {**body, **body.get("sampling_params", {})}.get("prompt_logprobs") is None

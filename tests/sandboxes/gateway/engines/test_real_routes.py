@@ -250,15 +250,18 @@ async def test_streamed_log_probs_are_the_unstreamed_ones(gateway):
         assert {len(entry.top_logprobs) for entry in got} == {2}
 
 
-async def test_the_prefix_cache_of_other_weights_is_not_used(gateway, engine_url):
+async def test_the_prefix_cache_of_other_weights_is_not_used(gateway, engine_url, tmp_path):
     async with gateway() as (client, model, sdk), httpx.AsyncClient(base_url=engine_url, timeout=30) as engine:
         before = (await engine.get("/weight_info")).json()["weight_version"]
+        key = {"Authorization": f"Bearer {(tmp_path / 'auto' / 'keys' / 'operator').read_text().strip()}"}
         prompt = [{"role": "user", "content": f"{time.monotonic_ns()} " + "the lake and the loop " * 60}]
         try:
             hits = []
             for label in (before, before, "987654", "987654"):
-                await engine.post("/update_weight_version", json={"new_version": label})
-                await asyncio.sleep(1.1)  # the gateway asks for the label once a second at most
+                for for_s in (60, 0):  # as a deployment does
+                    order = {"url": engine_url, "for_s": for_s}
+                    (await engine.post(f"{client.base_url}/engines/pause", json=order, headers=key)).raise_for_status()
+                    await engine.post("/update_weight_version", json={"new_version": label})
                 hit = await _hits(engine)
                 await asked(client, sdk, model=model, messages=prompt, max_tokens=2)
                 hits.append(await _hits(engine) - hit)

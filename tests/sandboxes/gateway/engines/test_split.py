@@ -139,6 +139,18 @@ async def test_an_answer_by_other_weights_is_never_silent(tmp_path):
         assert [(row.status, row.token_status) for row in rows] == [("ok", "exact"), ("infra_error", "missing")]
 
 
+async def test_the_first_call_after_a_swap_meets_no_cache_of_the_weights_before(tmp_path):
+    async with fleet(tmp_path) as it:
+        session = await it.client.start_session("t", version=5)
+        await it.call(session)
+        assert it.challenger.asked[-1]["cache_salt"] == "weights-5"
+        await it.order("pause", url=it.urls[1])
+        it.challenger.weight_version = "6"
+        await it.order("pause", url=it.urls[1], for_s=0)
+        await it.call(await it.client.start_session("t", version=6))
+        assert it.challenger.asked[-1]["cache_salt"] == "weights-6"
+
+
 async def test_a_swap_is_seen_by_every_process_before_its_next_call(tmp_path):
     async with fleet(tmp_path) as it:
         twin = Gateway(it.gateway.settings)

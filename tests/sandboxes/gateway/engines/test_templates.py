@@ -29,6 +29,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from sandboxes.gateway.app import Gateway
 from sandboxes.gateway.client import GatewayClient
+from sandboxes.gateway.engines.facts import LIKELY
+from sandboxes.gateway.scripted.chat import likely
 from sandboxes.gateway.server.listen import serving
 from sandboxes.gateway.settings import Settings
 from tasks.serving.models import TINY
@@ -190,6 +192,9 @@ class Voice:
         body = await request.json()
         if "token_ids" not in body or "logit_bias" in body["sampling_params"]:
             return JSONResponse({"error": {"message": "refused"}}, status_code=400)
+        if body["sampling_params"].get("logprobs") == LIKELY + 1:  # the gateway's own question
+            drawn_at = body["sampling_params"]["temperature"]
+            return JSONResponse({"choices": [likely(drawn_at, told=drawn_at)]})
         said = [*self.bytewise(self.lines.popleft()), self._tokenizer.token_to_id(self.family.end)]
         limit = body["sampling_params"]["max_tokens"]
         ids, finish = said[:limit], "stop" if len(said) <= limit else "length"

@@ -15,6 +15,7 @@ NEEDED = pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, re
 NOT_CHECKED = "positive_data_acceptance"
 # These end the run's own key, or take the engine away from it.
 ENDING = "/(rotate_operator_key|drain|pause|remove)$"
+MODEL = "(chat/completions|completions|responses|messages|models)"
 
 
 async def schemathesis(stack, folder, key, paths, *, examples, without="^$"):
@@ -45,11 +46,24 @@ async def within(seconds, stack, folder, key, paths, examples, without):
 
 
 @NEEDED
-async def test_model_routes_hold_what_the_document_says(start, tmp_path):
+@pytest.mark.parametrize(("paths", "examples"), [("^/v1/", 8), (f"^/{MODEL}", 1)])
+async def test_model_routes_hold_what_the_document_says(start, tmp_path, paths, examples):
     async with start(["hello", "there"]) as stack:
         session = await stack.client.start_session("t")
-        await schemathesis(stack, tmp_path, session.api_key, "^/v1/", examples=8)
+        await schemathesis(stack, tmp_path, session.api_key, paths, examples=examples)
         assert stack.gateway.observer.running == set()
+
+
+@NEEDED
+async def test_the_reward_route_holds_what_the_document_says(start, tmp_path):
+    async with start() as stack:
+        session = await stack.client.start_session("t")
+        await stack.openai(session).chat.completions.create(
+            model=stack.model, messages=[{"role": "user", "content": "hi"}]
+        )
+        await schemathesis(stack, tmp_path, session.reward_key, "^/rl/set_reward$", examples=20)
+        given = await stack.client.rewards(session.session_id)
+        assert {one["scope"] for one in given} == {"call", "episode"}
 
 
 @NEEDED

@@ -4,11 +4,16 @@ import asyncio
 import io
 import json
 import logging
+import subprocess
+import sys
 
 import pytest
+from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandboxes.gateway.telemetry import logs
+from sandboxes.gateway.client import GatewayClient
+from sandboxes.gateway.scripted.engine import Scripted
+from sandboxes.gateway.telemetry import logs, tracing
 from sandboxes.gateway.telemetry.metrics import VERSIONS, Metrics
 
 SECRET = "the prompt that nobody may read"
@@ -147,10 +152,63 @@ async def test_a_call_is_a_span_under_the_clients_trace_and_the_engine_is_told_o
     assert SECRET not in str(dict(span.attributes))
 
 
-async def test_without_traces_opentelemetry_is_not_imported(start):
-    import subprocess
-    import sys
+# The exporter's place is taken by one that prints, as the gateway is run after it.
+PRINTING = """
+import runpy, sys, types
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+class OTLPSpanExporter(SpanExporter):
+    def export(self, spans):
+        for span in spans:
+            print("exported:", span.name, "of", span.resource.attributes["service.name"], flush=True)
+        return SpanExportResult.SUCCESS
+
+stub = sys.modules["opentelemetry.exporter.otlp.proto.http.trace_exporter"] = types.ModuleType("trace_exporter")
+stub.OTLPSpanExporter = OTLPSpanExporter
+runpy.run_module("flows", run_name="__main__")
+"""
+
+
+async def test_a_gateway_with_traces_sends_its_spans_at_the_latest_when_it_ends(tmp_path):
+    pytest.importorskip("opentelemetry.sdk")
+    async with Scripted(["hello"]).serve() as engine_url:
+        arguments = [
+            "gateway",
+            "--traces",
+            "--port",
+            "0",
+            "--engine",
+            engine_url,
+            "--home",
+            str(tmp_path),
+            "--model",
+            "scripted",
+        ]
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PRINTING, *arguments, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            url = (await asyncio.wait_for(running.stdout.readline(), 60)).decode().split()[1]
+            async with GatewayClient(url, (tmp_path / "keys" / "operator").read_text().strip()) as client:
+                session = await client.start_session("t")
+                async with AsyncOpenAI(base_url=client.openai_base_url, api_key=session.api_key) as sdk:
+                    await sdk.chat.completions.create(model="scripted", messages=[USER])
+            running.terminate()
+            told, _ = await asyncio.wait_for(running.communicate(), 30)
+        finally:
+            if running.returncode is None:
+                running.kill()
+                await running.wait()
+    assert "exported: call chat of lakeloop-gateway" in told.decode().splitlines()
+
+
+def test_traces_without_the_exporter_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(ValueError, match=r"pip install 'lakeloop\[otel\]'"):
+        tracing.configure()
+
+
+async def test_without_traces_opentelemetry_is_not_imported(start):
     code = (
         "import sys, sandboxes.gateway.server.serve; print([m for m in sys.modules if m.startswith('opentelemetry')])"
     )
