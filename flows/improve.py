@@ -156,7 +156,8 @@ async def improve(
         fill: Replace groups whose samples all ended alike, so that every round has a full batch to train on.
         swap: What becomes of calls in flight when weights change: keep (they go on with the new ones), wait (they end first),
             abort.
-        evaluate_every: Rounds from one evaluation to the next; the last round is always evaluated.
+        evaluate_every: Rounds from one evaluation to the next. After the last round, passed over or not, what is served and was
+            not evaluated yet always is.
         evaluate_problems: Held-out problems of an evaluation. Default: 64 search, 24 swe; {} for none.
         evaluate_samples: Episodes per held-out problem.
         policy: The gate's, at every evaluation: default, strict or a TOML file. What passes is promoted; until then a
@@ -173,6 +174,7 @@ async def improve(
     terms = Terms(
         batch=sum(wanted.values()),
         steps=rounds,
+        evaluate_every=evaluate_every,
         samples=samples,
         staleness=_staleness(mode, staleness),
         max_in_flight=max_in_flight,
@@ -221,7 +223,6 @@ async def improve(
                 stage,
                 training={"learning_rate": learning_rate, "lora": lora},
                 exam=exam if judge else None,
-                evaluate_every=evaluate_every,
                 policy=policy,
                 swap=swap,
                 max_hack_rate=max_hack_rate,
@@ -265,7 +266,6 @@ class _Parts:
     stage: Stage
     training: Mapping[str, Any]  # options of `train`
     exam: Exam | None  # None: every version is promoted
-    evaluate_every: int
     policy: str  # the gate's
     swap: Swap
     max_hack_rate: float
@@ -376,17 +376,16 @@ class _Parts:
         )
 
     async def examine(self, number: int, version: int) -> None:
-        due = (number + 1) % self.evaluate_every == 0 or number + 1 == self.terms.steps
-        if not due or self.exam is None:
+        if self.exam is None:
             return
-        made = self._rounds[number]
+        made = next(one for one in self._rounds.values() if one.version == version)
         made.evaluation = await evaluate(stage=f"round-{made.number}", **self.exam.model_dump())
         try:
             decision = await gate(version, policy=self.policy, exam=self.exam)
         except NothingToDecide:
             return  # promoted before a crash
         made.passed, made.reasons = decision.passed, decision.reasons
-        why, evidence = f"gate {decision.gate_id}, step {made.number}", {"gate_id": decision.gate_id}
+        why, evidence = f"gate {decision.gate_id}, step {number + 1}", {"gate_id": decision.gate_id}
         if decision.passed:
             await asyncio.to_thread(promote, version, why=why, evidence=evidence)
         elif decision.when_refused == "roll_back" and decision.champion is not None:

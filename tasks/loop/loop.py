@@ -46,6 +46,7 @@ class Loop(Generic[Begun, Played]):
         self._news = asyncio.Event()
         self._since = 0.0  # when a group that counts settled, or a step ended, last
         self._in_vain = 0  # groups since then that do not count
+        self._examined: int | None = None  # the version that was examined last by this process
 
     async def run(self) -> list[Turn]:
         """Go on until all steps are done; those of this process. Starved, or what a part raised, ends it at once."""
@@ -87,9 +88,8 @@ class Loop(Generic[Begun, Played]):
             self._happened()
 
     async def _improve(self, turns: list[Turn]) -> None:
-        last = self.book.steps[-1] if self.book.steps else None
-        if last and last.finished and last.version == self.book.standing.version:
-            await self.parts.examine(last.number, last.version)  # a crash may have come before it
+        if self.book.steps and self.book.steps[-1].finished:
+            await self._examine(self.book.steps[-1].number)  # a crash may have come before it
         while self.book.turns < self.terms.steps:
             clock = _Clock()
             self.book.standing = await self.parts.standing()
@@ -101,14 +101,28 @@ class Loop(Generic[Begun, Played]):
             if version is not None:
                 await self.parts.serve(step.number, version)
                 clock.read("release")
-                self.book.standing = await self.parts.standing()
+            self.book.standing = await self.parts.standing()
             self.book.finish(version)
             self._fed()
             self._happened()
-            if version is not None:
-                await self.parts.examine(step.number, version)
+            if await self._examine(step.number):
                 clock.read("evaluate")
             turns.append(Turn(step.number, step.groups, version, clock.seconds))
+
+    async def _examine(self, number: int) -> bool:
+        """After a due step, also one that was passed over: have the version in service examined; whether it was.
+
+        Not where it is none of the loop's own, and only once by a process. One that goes on examines it once more, for nobody
+        knows how far the last one came.
+        """
+        due = (number + 1) % self.terms.evaluate_every == 0 or number + 1 == self.terms.steps
+        version = self.book.standing.version
+        own = any(step.version == version for step in self.book.steps)
+        if not due or not own or version == self._examined:
+            return False
+        await self.parts.examine(number, version)
+        self._examined = version
+        return True
 
     async def _batch(self) -> Sequence[str]:
         """The next batch, as soon as there is one."""

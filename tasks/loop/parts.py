@@ -96,4 +96,5 @@ class Parts(Protocol[Begun, Played]):
         """Put a version in service, under running calls, with a proof."""
 
     async def examine(self, number: int, version: int) -> None:
-        """After a step: evaluate every so often, and let the gate decide what stays in service."""
+        """After a step, which may have trained another one or none: evaluate a version of the loop's own that is in service,
+        and let the gate decide what stays there."""

@@ -34,7 +34,7 @@ class Lake:
     groups: dict = field(default_factory=dict)
     steps: dict = field(default_factory=dict)  # number -> [groups, version or None, finished]
     served: list = field(default_factory=lambda: [1])
-    examined: list = field(default_factory=list)
+    examined: list = field(default_factory=list)  # (step, version)
 
 
 @dataclass
@@ -184,7 +184,7 @@ class World:
         self.lake.steps[number][2] = True
 
     async def examine(self, number, version):
-        self.lake.examined.append(number)
+        self.lake.examined.append((number, version))
         await asyncio.sleep(0.3)
 
 

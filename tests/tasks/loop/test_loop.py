@@ -16,7 +16,7 @@ def test_every_step_is_done_within_the_age_that_is_allowed(world, staleness):
     assert made.most["age"] <= staleness
     assert made.most["beyond admission"] <= 0
     assert made.most["in flight"] <= (staleness + 1) * 4
-    assert made.lake.examined == list(range(12))
+    assert made.lake.examined == [(number, number + 2) for number in range(12)]
 
 
 def test_with_a_staleness_of_nothing_all_is_sampled_by_the_version_that_is_trained(world):
@@ -54,7 +54,7 @@ def test_a_loop_killed_at_any_moments_trains_every_batch_once_and_skips_no_versi
     assert made.lake.served == list(range(1, 10))
     assert made.most["age"] <= made.terms.staleness
     assert made.most["beyond admission"] <= 0
-    assert set(made.lake.examined) == set(range(8))
+    assert set(made.lake.examined) == {(number, number + 2) for number in range(8)}
 
 
 def test_what_was_sampled_long_before_a_recovery_is_dropped_and_replaced(world):
@@ -99,6 +99,44 @@ def test_a_batch_without_variance_is_passed_over_and_the_next_one_is_trained(wor
     solved = iter([0.0] * 16)
     made = world(staleness=0, steps=3, outcome=lambda problem, draw: next(solved, float(draw.random() < 0.5)))
     assert [turn.version for turn in made.run()] == [None, 2, 3]
+
+
+def trained_then_not(trained):
+    """Outcomes that differ for so many batches of four groups with four samples, and are the same from then on."""
+    solved = iter([0.0, 1.0] * 8 * trained)
+    return lambda problem, draw: next(solved, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("trained", "terms", "examined"),
+    [
+        (3, {"steps": 4, "evaluate_every": 5}, [(3, 4)]),  # the last step has nothing to train on
+        (3, {"steps": 4, "evaluate_every": 2}, [(1, 3), (3, 4)]),
+        (1, {"steps": 3, "evaluate_every": 2}, [(1, 2)]),  # a due step in the middle; nothing new comes after it
+        (2, {"steps": 4}, [(0, 2), (1, 3)]),  # what was examined is not examined again
+        (0, {"steps": 2}, []),  # nothing of its own
+    ],
+)
+def test_what_was_trained_is_examined_though_the_due_step_is_passed_over(world, trained, terms, examined):
+    made = world(staleness=0, outcome=trained_then_not(trained), **terms)
+    made.run()
+    assert made.lake.examined == examined
+
+
+def test_a_loop_killed_before_it_examined_after_a_step_that_was_passed_over_does_so_when_it_goes_on(world):
+    made = world(staleness=0, steps=3, evaluate_every=3, outcome=trained_then_not(2))
+    examine = made.examine
+
+    async def killed(number, version):
+        raise OSError
+
+    made.examine = killed
+    with pytest.raises(OSError):
+        made.run()
+    assert [version for _, version, _ in made.lake.steps.values()] == [2, 3, None]
+    made.examine = examine
+    made.run()
+    assert made.lake.examined == [(2, 3)]
 
 
 def test_a_problem_that_only_fails_is_not_drawn_any_more_and_it_is_said(world):
