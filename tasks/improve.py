@@ -14,7 +14,7 @@ from lakehouse import looping
 from lakehouse.home import home
 from lakehouse.label import label
 from lakehouse.locks import locked
-from lakehouse.planning import available, choose, named
+from lakehouse.planning import NotEnoughProblems, available, choose, named
 from lakehouse.records import Dispatch, Problem, digest, episode_id
 from sandboxes.episode import Result
 from sandboxes.problems.library import prepare
@@ -102,7 +102,7 @@ class Waves:
         self._number = max(drawn, default=1) - 1
 
     def begin(self, count: int, without: Collection[str]) -> list[Drawn]:
-        """At most `count` groups, at least one, written down before anything runs. NotEnoughProblems."""
+        """At most `count` groups, at least one, written down before anything runs. NotEnoughProblems where none is left."""
         again: list[Drawn] = []
         while self._left and len(again) < count:
             group = self._left.popleft()
@@ -120,18 +120,24 @@ class Waves:
         return again + fresh
 
     def _next(self, without: Collection[str]) -> None:
-        """Draw the next wave. Its kinds are mixed, so that those whose episodes are short do not fill the first batches."""
+        """Draw the next wave, a smaller one where too few problems of a set are left. NotEnoughProblems where none is.
+
+        Its kinds are mixed, so that those whose episodes are short do not fill the first batches.
+        """
+        split, difficulty = self.draw.split, self.draw.max_difficulty
+        left = {
+            name: min(count, available(None, name, split=split, max_difficulty=difficulty, without=without))
+            for name, count in self.draw.problems.items()
+        }
+        if not any(left.values()):
+            raise NotEnoughProblems(
+                f"no problem is left to draw in loop {self.loop_id}: {len(without)} are not drawn any more, for none of their "
+                "groups could be scored. `lakeloop query --named failures` shows how episodes end"
+            )
         self._number += 1
         draw = replace(self.draw, run_id=f"{self.loop_id}-{self._number}", seed=self.draw.seed + self._number)
         known = looping.dispatched(None, draw.run_id)
-        problems = choose(
-            None,
-            draw.problems,
-            split=draw.split,
-            seed=draw.seed,
-            max_difficulty=draw.max_difficulty,
-            without=without,
-        )
+        problems = choose(None, left, split=split, seed=draw.seed, max_difficulty=difficulty, without=without)
         mixed = sorted(problems, key=lambda problem: digest(draw.run_id, problem.problem_id))
         for problem in mixed:
             if problem.problem_id not in known:

@@ -39,7 +39,7 @@ class Lake:
 
 @dataclass
 class World:
-    """The loop's parts. `outcome(problem, draw)` gives a sample's reward, None where it failed, and may be replaced."""
+    """The loop's parts. `outcome(problem, draw)` may be replaced: a sample's reward, or how it failed, None for env_error."""
 
     terms: Terms
     lake: Lake = field(default_factory=Lake)
@@ -137,14 +137,15 @@ class World:
         await asyncio.sleep(0.05)
         made = []
         for group, samples in played:
-            rewards = [reward for _, reward in samples if reward is not None]
+            scored = [(versions, reward) for versions, reward in samples if isinstance(reward, float)]
+            rewards = [reward for _, reward in scored]
             settled = Settled(
                 group.group_id,
                 group.problem_id,
                 len(samples),
-                [versions for versions, reward in samples if reward is not None],
+                [versions for versions, _ in scored],
                 max(rewards) - min(rewards) if rewards else 0.0,
-                Counter("env_error" for _, reward in samples if reward is None),
+                Counter(reward or "env_error" for _, reward in samples if not isinstance(reward, float)),
             )
             assert self.lake.groups[group.group_id][1] is None, "a group settled twice"
             self.lake.groups[group.group_id][1] = settled

@@ -4,7 +4,10 @@ import random
 
 import pytest
 
+from tasks.loop.admission import Terms
+from tasks.loop.book import Book
 from tasks.loop.loop import Starved
+from tasks.loop.parts import Settled, Standing, State
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
@@ -146,6 +149,22 @@ def test_a_problem_that_only_fails_is_not_drawn_any_more_and_it_is_said(world):
     made.run()
     assert sum(problem == "p1" for problem, _ in made.lake.groups.values()) == 2
     assert [said for said in made.said if "p1 is not drawn any more" in said and "8 env_error" in said]
+
+
+@pytest.mark.parametrize("ending", ["infra_error", "cancelled", "erased"])
+def test_an_outage_that_meets_every_problem_is_held_against_none_of_them(world, ending):
+    met = iter([ending] * 12 * 4)
+    made = world(problems=6, outcome=lambda problem, draw: next(met, None) or float(draw.random() < 0.5))
+    turns = made.run()
+    assert len(turns) == 5
+    assert not made.loop.book.poison
+
+
+@pytest.mark.parametrize(("blameless", "struck"), [(0, True), (1, True), (2, False), (4, False)])
+def test_a_group_counts_against_its_problem_where_it_would_have_failed_without_the_outage_too(blameless, struck):
+    failures = {"env_error": 4 - blameless, "infra_error": blameless}
+    state = State([Settled(f"g{number}", "p", 4, [], 0.0, failures) for number in range(2)])
+    assert bool(Book(Terms(batch=4, steps=1), state, Standing(1, frozenset({1}))).poison) == struck
 
 
 def test_problems_that_fail_now_and_then_stay(world):
