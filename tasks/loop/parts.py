@@ -25,7 +25,7 @@ class Settled:
     problem_id: str
     samples: int  # that were dispatched
     scored: Sequence[frozenset[int]]  # of each sample with a reward: the weight versions that its tokens came from
-    spread: float  # the highest outcome less the lowest
+    spread: float  # the highest outcome less the lowest, old samples too: the young are compared with them
     failures: Mapping[str, int] = field(
         default_factory=dict
     )  # samples that say nothing of the policy, by how they ended

@@ -73,6 +73,26 @@ def test_a_step_consumes_the_groups_it_was_selected_over_trained_and_dropped_ali
     assert (step.version, step.deployed) == (None, False)
 
 
+def test_fresh_samples_that_ended_alike_are_compared_with_the_old_ones_that_did_not_so_the_spread_is_over_all(
+    make, lake
+):
+    """As admission counts it: the old samples are not trained on, and are what the young ones did better than."""
+    Writer(lake).append("problems", [make.problem("a")])
+    for sample, (version, match) in enumerate([(2, True), (2, True), (1, True), (1, False)]):
+        Writer(lake).append("dispatches", [make.dispatch("a", sample, run="r", loop_id="L")])
+        calls = [make.call([1, 2, 3], [4, 5], version=version)]
+        make.batch("a", sample, run="r", match=match, calls=calls, model_version=version).land(lake)
+    label(lake, "search@2", max_unjudged=1)
+    Writer(lake).append("model_versions", [make.version(1), make.version(2, 1)])
+    (group,) = looping.settled(lake, "L", **ASKED)
+    assert group.spread == 1.0
+    asked = {"group_ids": [group.group_id], "policy_version": 2, "max_staleness": 0}
+    made = select(lake, GRPO.model_copy(update=asked), LoopStep("L", 0))
+    assert made.reasons == {"stale": 2}
+    advantages = query("select advantage from training_rows", lake)["advantage"].to_list()
+    assert len(advantages) == 2 and min(advantages) > 0.4
+
+
 def test_a_batch_with_nothing_to_train_on_is_written_down_with_its_ledger(played, lake):
     played(a=[True, True, True])
     asked = GRPO.model_copy(update={"group_ids": [group_id("r", "a")]})
