@@ -32,10 +32,10 @@ from tasks.improve import (
     alone,
     drawable,
     play_groups,
-    put_in_service,
     recall_loop,
     roll_back,
     settle_groups,
+    stand,
     standing,
 )
 from tasks.label import current_rubrics
@@ -271,7 +271,7 @@ class _Parts:
     max_hack_rate: float
     _rounds: dict[int, Round] = field(default_factory=dict)
     _known: dict[int, looping.StepRow] = field(default_factory=dict)  # steps of earlier processes
-    _version: int = 0  # that the next step starts from
+    _version: int = 0  # that the next step starts from, and that is in service
     _shards: int = 0
 
     @property
@@ -303,14 +303,13 @@ class _Parts:
             )
             for row in rows
         }
-        await asyncio.to_thread(put_in_service, (await self.standing()).version, self.swap)
         if state.settled:
             print(f"going on: {len(state.settled)} groups have settled and {len(state.steps)} steps were taken before")
         return state
 
     async def standing(self) -> Standing:
         own = [one.version for one in self._rounds.values() if one.version is not None] if self.exam else []
-        found = await asyncio.to_thread(standing, own)
+        found = await asyncio.to_thread(stand, own, self._version, self.swap)
         self._version = found.version
         return found
 
@@ -362,8 +361,15 @@ class _Parts:
             "max_staleness": self.terms.staleness,
         }
 
-    async def serve(self, number: int, version: int) -> None:
+    async def serve(self, number: int, version: int) -> bool:
         made = await asyncio.to_thread(looping.made, None, self.stage.settings.model_name, version)
+        found = await self.standing()
+        if found.version not in (made.parent_version, version):
+            print(
+                f"version {version} is not put in service: it was trained from {made.parent_version}, and `champion` was moved "
+                f"meanwhile. The loop goes on from version {found.version}"
+            )
+            return False
         await release(
             Path(made.weights_path),
             stage=made.stage,
@@ -374,6 +380,8 @@ class _Parts:
             alias="challenger" if self.exam else "champion",
             swap=self.swap,
         )
+        self._version = version
+        return True
 
     async def examine(self, number: int, version: int) -> None:
         if self.exam is None:
@@ -390,3 +398,4 @@ class _Parts:
             await asyncio.to_thread(promote, version, why=why, evidence=evidence)
         elif decision.when_refused == "roll_back" and decision.champion is not None:
             await asyncio.to_thread(roll_back, decision.champion, version, self.swap, why=why, evidence=evidence)
+            self._version = decision.champion

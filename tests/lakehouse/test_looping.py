@@ -134,6 +134,32 @@ def test_a_step_is_deployed_once_its_version_is_proven(played, make, lake):
     assert looping.lineage(lake, "toy", 9) == {9}
 
 
+def test_a_move_of_the_champion_overrules_what_was_in_training_then_and_not_what_began_later(played, make, lake):
+    played(a=[True, False, True], b=[True, False, True])
+
+    def version(number, group, step):
+        made = select(lake, GRPO.model_copy(update={"group_ids": [group_id("r", group)]}), LoopStep("L", step))
+        version = make.version(number, number - 1).model_copy(update={"training_set_id": made.training_set_id})
+        return lambda: Writer(lake).append("model_versions", [version])
+
+    note(lake, "move alias", "toy@champion", {"to": 1}, actor="somebody")
+    registered = version(2, "a", 0)
+    registered()
+    assert not looping.overruled(lake, "toy", 2)
+    note(lake, "move alias", "toy@challenger", {"to": 2}, actor="somebody")
+    note(lake, "move alias", "toy2@champion", {"to": 2}, actor="somebody")
+    note(lake, "refuse version", "toy@champion", {"to": 2}, actor="somebody")
+    assert not looping.overruled(lake, "toy", 2)
+    in_training = version(3, "b", 1)
+    note(lake, "move alias", "toy@champion", {"to": 1}, actor="mlflow-ui")
+    in_training()
+    note(lake, "move alias", "toy@challenger", {"to": 3}, actor="somebody")
+    assert looping.overruled(lake, "toy", 2) and looping.overruled(lake, "toy", 3)
+    Writer(lake).append("model_versions", [make.version(4).model_copy(update={"created_at": datetime.now(UTC)})])
+    assert not looping.overruled(lake, "toy", 4)  # from no training set
+    assert not looping.overruled(lake, "toy", 9)
+
+
 def test_whole_leaves_out_the_groups_of_which_a_sample_has_no_reward(played, lake):
     played(a=[True, False, "env_error"], b=[True, False, False])
     made = select(lake, GRPO.model_copy(update={"filter": "grpo+whole"}))

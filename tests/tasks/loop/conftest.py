@@ -34,6 +34,7 @@ class Lake:
     groups: dict = field(default_factory=dict)
     steps: dict = field(default_factory=dict)  # number -> [groups, version or None, finished]
     served: list = field(default_factory=lambda: [1])
+    parents: dict = field(default_factory=dict)  # of versions that the loop made; others come from the number before
     examined: list = field(default_factory=list)  # (step, version)
 
 
@@ -83,7 +84,10 @@ class World:
         return State(settled, steps)
 
     async def standing(self):
-        return Standing(self.lake.served[-1], frozenset(range(self.lake.served[-1] + 1)))
+        line = [self.lake.served[-1]]
+        while line[-1]:
+            line.append(self.lake.parents.get(line[-1], line[-1] - 1))
+        return Standing(line[0], frozenset(line))
 
     async def begin(self, count, without):
         again, self.left = self.left[:count], self.left[count:]
@@ -131,7 +135,8 @@ class World:
         first = self.lake.served[-1]
         reward = self.outcome(problem, self.draw)
         await asyncio.sleep(self.seconds(self.draw))
-        return frozenset(range(first, self.lake.served[-1] + 1)), reward
+        last = self.lake.served[-1]
+        return frozenset(range(min(first, last), max(first, last) + 1)), reward
 
     async def settle(self, played):
         await asyncio.sleep(0.05)
@@ -173,16 +178,23 @@ class World:
         if not any(group.spread for group in settled):
             step[2] = True
             return None
+        parent = self.lake.served[-1]
         await asyncio.sleep(self.train_s)
-        step[1] = step[1] or self.lake.served[-1] + 1
+        if step[1] is None:
+            step[1] = max(*self.lake.served, *self.lake.parents, 1) + 1
+            self.lake.parents[step[1]] = parent
         return step[1]
 
     async def serve(self, number, version):
         await asyncio.sleep(0.5)
+        if self.lake.served[-1] not in (version, self.lake.parents[version]):
+            self.lake.steps[number][2] = True
+            return False
         if self.lake.served[-1] != version:
             self.lake.served.append(version)
         await asyncio.sleep(0.2)
         self.lake.steps[number][2] = True
+        return True
 
     async def examine(self, number, version):
         self.lake.examined.append((number, version))

@@ -1,5 +1,6 @@
 """The orchestration, on a clock that jumps: what is trained on, in which order, and what a kill at any moment leaves."""
 
+import asyncio
 import random
 
 import pytest
@@ -70,6 +71,41 @@ def test_what_was_sampled_long_before_a_recovery_is_dropped_and_replaced(world):
     assert any("stale" in said for said in made.said)
     in_steps = set().union(*(groups for groups, _, _ in made.lake.steps.values()))
     assert before <= in_steps  # dropped, and accounted for
+
+
+def test_where_somebody_moves_the_champion_while_a_step_is_trained_the_next_one_begins_from_it(world):
+    made = world(staleness=0, steps=4)
+    train = made.train
+
+    async def moved(number, groups):
+        version = await train(number, groups)
+        if number == 1:
+            made.lake.served.append(1)
+        return version
+
+    made.train = moved
+    turns = made.run()
+    assert made.lake.served == [1, 2, 1, 4, 5]
+    assert made.lake.parents == {2: 1, 3: 2, 4: 1, 5: 4}
+    assert made.lake.examined == [(0, 2), (2, 4), (3, 5)]
+    assert ["release" in turn.seconds for turn in turns] == [True, False, True, True]
+
+
+def test_where_somebody_moves_the_champion_while_a_batch_is_waited_for_the_loop_goes_on_from_it(world):
+    """What is sampled from then on counts at once; what the version before sampled does not any more."""
+    made = world(staleness=0, steps=4, starved_s=1000)
+    examine = made.examine
+
+    async def moved(number, version):
+        await examine(number, version)
+        if number == 1:
+            asyncio.get_running_loop().call_later(0.5, made.lake.served.append, 1)
+
+    made.examine = moved
+    turns = made.run()
+    assert made.lake.served == [1, 2, 3, 1, 4, 5]
+    assert made.lake.parents == {2: 1, 3: 2, 4: 1, 5: 4}
+    assert [turn.version for turn in turns] == [2, 3, 4, 5]
 
 
 def test_groups_that_failed_are_replaced_and_the_batch_is_whole(world):
