@@ -177,7 +177,7 @@ class World:
         self._steps[number] = replace(self._steps[number], version=self._version + 1)
         return self._version + 1
 
-    async def serve(self, number: int, version: int) -> None:
+    async def serve(self, number: int, version: int) -> bool:
         if self.swap == "drain":
             self._open.clear()
             if self._playing:
@@ -192,6 +192,7 @@ class World:
         self._version = version
         self._steps[number] = replace(self._steps[number], finished=True)
         self._open.set()
+        return True
 
     async def _deploy(self, engine: Engine, version: int) -> None:
         if engine.version != version:

@@ -32,10 +32,10 @@ from tasks.improve import (
     alone,
     drawable,
     play_groups,
-    put_in_service,
     recall_loop,
     roll_back,
     settle_groups,
+    stand,
     standing,
 )
 from tasks.label import current_rubrics
@@ -157,7 +157,8 @@ async def improve(
         fill: Replace groups whose samples all ended alike, so that every round has a full batch to train on.
         swap: What becomes of calls in flight when weights change: keep (they go on with the new ones), wait (they end first),
             abort.
-        evaluate_every: Rounds from one evaluation to the next; the last round is always evaluated.
+        evaluate_every: Rounds from one evaluation to the next. After the last round, passed over or not, what is served and was
+            not evaluated yet always is.
         evaluate_problems: Held-out problems of an evaluation. Default: 64 search, 24 swe; {} for none.
         evaluate_samples: Episodes per held-out problem.
         policy: The gate's, at every evaluation: default, strict or a TOML file. What passes is promoted; until then a
@@ -174,6 +175,7 @@ async def improve(
     terms = Terms(
         batch=sum(wanted.values()),
         steps=rounds,
+        evaluate_every=evaluate_every,
         samples=samples,
         staleness=_staleness(mode, staleness),
         max_in_flight=max_in_flight,
@@ -222,7 +224,6 @@ async def improve(
                 stage,
                 training={"learning_rate": learning_rate, "lora": lora},
                 exam=exam if judge else None,
-                evaluate_every=evaluate_every,
                 policy=policy,
                 swap=swap,
                 max_hack_rate=max_hack_rate,
@@ -266,13 +267,12 @@ class _Parts:
     stage: Stage
     training: Mapping[str, Any]  # options of `train`
     exam: Exam | None  # None: every version is promoted
-    evaluate_every: int
     policy: str  # the gate's
     swap: Swap
     max_hack_rate: float
     _rounds: dict[int, Round] = field(default_factory=dict)
     _known: dict[int, looping.StepRow] = field(default_factory=dict)  # steps of earlier processes
-    _version: int = 0  # that the next step starts from
+    _version: int = 0  # that the next step starts from, and that is in service
     _shards: int = 0
 
     @property
@@ -304,14 +304,13 @@ class _Parts:
             )
             for row in rows
         }
-        await asyncio.to_thread(put_in_service, (await self.standing()).version, self.swap)
         if state.settled:
             print(f"going on: {len(state.settled)} groups have settled and {len(state.steps)} steps were taken before")
         return state
 
     async def standing(self) -> Standing:
         own = [one.version for one in self._rounds.values() if one.version is not None] if self.exam else []
-        found = await asyncio.to_thread(standing, own)
+        found = await asyncio.to_thread(stand, own, self._version, self.swap)
         self._version = found.version
         return found
 
@@ -363,8 +362,15 @@ class _Parts:
             "max_staleness": self.terms.staleness,
         }
 
-    async def serve(self, number: int, version: int) -> None:
+    async def serve(self, number: int, version: int) -> bool:
         made = await asyncio.to_thread(looping.made, None, self.stage.settings.model_name, version)
+        found = await self.standing()
+        if found.version not in (made.parent_version, version):
+            print(
+                f"version {version} is not put in service: it was trained from {made.parent_version}, and `champion` was moved "
+                f"meanwhile. The loop goes on from version {found.version}"
+            )
+            return False
         await release(
             Path(made.weights_path),
             stage=made.stage,
@@ -375,19 +381,20 @@ class _Parts:
             alias="challenger" if self.exam else "champion",
             swap=self.swap,
         )
+        self._version = version
+        return True
 
     async def examine(self, number: int, version: int) -> None:
-        due = (number + 1) % self.evaluate_every == 0 or number + 1 == self.terms.steps
-        if not due or self.exam is None:
+        if self.exam is None:
             return
-        made = self._rounds[number]
+        made = next(one for one in self._rounds.values() if one.version == version)
         made.evaluation = await evaluate(stage=f"round-{made.number}", **self.exam.model_dump())
         try:
             decision = await gate(version, policy=self.policy, exam=self.exam)
         except NothingToDecide:
             return  # promoted before a crash
         made.passed, made.reasons = decision.passed, decision.reasons
-        why, evidence = f"gate {decision.gate_id}, step {made.number}", {"gate_id": decision.gate_id}
+        why, evidence = f"gate {decision.gate_id}, step {number + 1}", {"gate_id": decision.gate_id}
         if decision.passed:
             try:
                 await asyncio.to_thread(_promote, version, decision.champion, why, evidence)
@@ -396,6 +403,7 @@ class _Parts:
                 print(moved)
         elif decision.when_refused == "roll_back" and decision.champion is not None:
             await asyncio.to_thread(roll_back, decision.champion, version, self.swap, why=why, evidence=evidence)
+            self._version = decision.champion
 
 
 def _promote(version: int, champion: int | None, why: str, evidence: Mapping[str, Any]) -> None:

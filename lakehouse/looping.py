@@ -182,6 +182,30 @@ def lineage(lake: str | None, model_name: str, version: int) -> frozenset[int]:
     return frozenset(ancestor for (ancestor,) in rows) | {version}
 
 
+def overruled(lake: str | None, model_name: str, version: int) -> bool:
+    """Whether `champion` was moved after the training of this version began: then whoever moved it decided against the line that
+    a loop is on. A gate that promotes does so before the next step's training set is made.
+
+    By the audit, in which moves by MLflow's own UI must have been noted.
+    """
+    with connect(lake) as connection:
+        found = connection.execute(
+            """
+            select max(audit.noted_at) > any_value(begun.at)
+            from audit
+            cross join (
+                select min(coalesce(training_sets.created_at, model_versions.created_at)) as at
+                from model_versions
+                left join training_sets using (training_set_id)
+                where name = $name and version = $version
+            ) as begun
+            where action = 'move alias' and object = $name || '@champion'
+            """,
+            {"name": model_name, "version": version},
+        ).fetchone()
+    return bool(found and found[0])
+
+
 def made(lake: str | None, model_name: str, version: int) -> ModelVersion:
     """A registered version. LookupError where the lake does not know it."""
     with connect(lake) as connection:

@@ -35,13 +35,16 @@ _DRAWABLE = """
                 and closed_book.problem_edition is not distinct from problems.edition
                 and closed_book.known > 0
         )
+        and not list_contains($without, problem_id)
 """
 
 
-def available(lake: str | None, name: str, *, split: Split, max_difficulty: float = 1.0) -> int:
+def available(
+    lake: str | None, name: str, *, split: Split, max_difficulty: float = 1.0, without: Collection[str] = ()
+) -> int:
     """How many problems of a set `choose` can draw."""
     with connect(lake) as connection:
-        values = {"name": name, "split": split, "max_difficulty": max_difficulty}
+        values = {"name": name, "split": split, "max_difficulty": max_difficulty, "without": sorted(without)}
         counted = connection.execute(f"select count(*) {_DRAWABLE}", values).fetchone()
     return int(counted[0]) if counted else 0
 
@@ -68,7 +71,7 @@ def choose(
             if count < 0:
                 raise NotEnoughProblems(f"{count} {name} problems were asked for: ask for 0 or more")
             rows = connection.execute(
-                f"select * {_DRAWABLE} and not list_contains($without, problem_id) order by md5(problem_id || ':' || $seed)",
+                f"select * {_DRAWABLE} order by md5(problem_id || ':' || $seed)",
                 {
                     "name": name,
                     "split": split,
@@ -78,10 +81,9 @@ def choose(
                 },
             ).pl()
             if rows.height < count:
-                besides = f", apart from {len(without)} that are not drawn any more," if without else ""
                 raise NotEnoughProblems(
                     f"{count} {name} problems of split {split!r} with difficulty <= {max_difficulty} were asked for and "
-                    f"{rows.height} are in the lake{besides}: ask for fewer, raise max_difficulty, or run "
+                    f"{rows.height} are in the lake: ask for fewer, raise max_difficulty, or run "
                     "`lakeloop problems load`"
                 )
             chosen += [Problem(**row) for row in rows.head(count).to_dicts()]

@@ -14,7 +14,7 @@ from lakehouse import looping
 from lakehouse.home import home
 from lakehouse.label import label
 from lakehouse.locks import locked
-from lakehouse.planning import available, choose, named
+from lakehouse.planning import NotEnoughProblems, available, choose, named
 from lakehouse.records import Dispatch, Problem, digest, episode_id
 from sandboxes.episode import Result
 from sandboxes.problems.library import prepare
@@ -22,9 +22,10 @@ from tasks.acting import actor
 from tasks.label import selected
 from tasks.land import put
 from tasks.loop.parts import Group, Settled, Standing, State, Step
+from tasks.reconcile import VERDICTS, refuse
 from tasks.registry import moves
-from tasks.registry.versions import Registry, RegistryError
-from tasks.release import deploying, serve
+from tasks.registry.versions import CHAMPION, Registry, RegistryError
+from tasks.release import NotDeployed, deploying, serve
 from tasks.retrying import infrastructure
 from tasks.rollout import Draw, intended, write_down
 from tasks.serving.engine import Engine, Swap
@@ -102,7 +103,7 @@ class Waves:
         self._number = max(drawn, default=1) - 1
 
     def begin(self, count: int, without: Collection[str]) -> list[Drawn]:
-        """At most `count` groups, at least one, written down before anything runs. NotEnoughProblems."""
+        """At most `count` groups, at least one, written down before anything runs. NotEnoughProblems where none is left."""
         again: list[Drawn] = []
         while self._left and len(again) < count:
             group = self._left.popleft()
@@ -120,18 +121,24 @@ class Waves:
         return again + fresh
 
     def _next(self, without: Collection[str]) -> None:
-        """Draw the next wave. Its kinds are mixed, so that those whose episodes are short do not fill the first batches."""
+        """Draw the next wave, a smaller one where too few problems of a set are left. NotEnoughProblems where none is.
+
+        Its kinds are mixed, so that those whose episodes are short do not fill the first batches.
+        """
+        split, difficulty = self.draw.split, self.draw.max_difficulty
+        left = {
+            name: min(count, available(None, name, split=split, max_difficulty=difficulty, without=without))
+            for name, count in self.draw.problems.items()
+        }
+        if not any(left.values()):
+            raise NotEnoughProblems(
+                f"no problem is left to draw in loop {self.loop_id}: {len(without)} are not drawn any more, for none of their "
+                "groups could be scored. `lakeloop query --named failures` shows how episodes end"
+            )
         self._number += 1
         draw = replace(self.draw, run_id=f"{self.loop_id}-{self._number}", seed=self.draw.seed + self._number)
         known = looping.dispatched(None, draw.run_id)
-        problems = choose(
-            None,
-            draw.problems,
-            split=draw.split,
-            seed=draw.seed,
-            max_difficulty=draw.max_difficulty,
-            without=without,
-        )
+        problems = choose(None, left, split=split, seed=draw.seed, max_difficulty=difficulty, without=without)
         mixed = sorted(problems, key=lambda problem: digest(draw.run_id, problem.problem_id))
         for problem in mixed:
             if problem.problem_id not in known:
@@ -206,9 +213,10 @@ def recall_loop(loop_id: str, rubrics: Mapping[str, str]) -> State:
     if runs:
         for rubric in rubrics.values():
             label(None, rubric, where=selected(runs, "true"), actor=actor())
-    steps = [
-        Step(row.number, frozenset(row.group_ids), row.version, finished=row.finished)
-        for row in looping.steps(None, loop_id, model_name=Settings().model_name)
+    rows = looping.steps(None, loop_id, model_name=Settings().model_name)
+    steps = [  # one that others came after and that was never served was given up: somebody had moved the champion
+        Step(row.number, frozenset(row.group_ids), row.version, finished=row.finished or row is not rows[-1])
+        for row in rows
     ]
     return State(_settled(loop_id, rubrics), steps)
 
@@ -216,21 +224,55 @@ def recall_loop(loop_id: str, rubrics: Mapping[str, str]) -> State:
 def standing(own: Collection[int] = ()) -> Standing:
     """The version that a loop goes on from, with its ancestors: the promoted one, or a challenger that is newer and its `own`.
 
-    RegistryError where nothing is promoted.
+    Where somebody moved `champion` since the challenger's training began it is the promoted one, as after a roll-back of the
+    gate; unless that was refused, for it cannot be served. RegistryError where nothing is promoted.
     """
     settings = Settings()
     registry, name = Registry(settings.mlflow_url), settings.model_name
+    for told in moves.note_others(registry, name):
+        print(f"moved in MLflow: {told}")
     champion = registry.promoted(name)
     if champion is None:
         raise RegistryError(f"nothing is promoted for {name}: release a version to start from")
     challenger = registry.promoted(name, moves.CHALLENGER)
-    version = challenger if challenger is not None and challenger in own and challenger > champion else champion
+    version = champion
+    if challenger is not None and challenger in own and challenger > champion:
+        refused = moves.REFUSED in registry.client.get_model_version(name, str(champion)).tags
+        version = champion if looping.overruled(None, name, challenger) and not refused else challenger
     return Standing(version, looping.lineage(None, name, version))
+
+
+def stand(own: Collection[int], last: int, swap: Swap) -> Standing:
+    """What `standing` says, in service if it is another one than `last`, which is served.
+
+    A champion that may not be served is refused, and an own version goes on in its place; where there is none, what was in the
+    way is raised.
+    """
+    found = standing(own)
+    if found.version == last:
+        return found
+    try:
+        put_in_service(found.version, swap)
+    except (*VERDICTS, NotDeployed) as error:
+        settings = Settings()
+        if found.version != Registry(settings.mlflow_url).promoted(settings.model_name):
+            raise
+        refuse(found.version, CHAMPION, str(error))
+        instead = standing(own)
+        if instead.version == found.version:
+            raise
+        print(
+            f"version {found.version} is promoted and cannot be served, the loop goes on from {instead.version}: {error}"
+        )
+        if instead.version != last:
+            put_in_service(instead.version, swap)
+        return instead
+    return found
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=3, retry_condition_fn=infrastructure)
 def put_in_service(version: int, swap: Swap) -> None:
-    """Serve a version, if another one is served: while a loop was away, the watcher may have put the champion back."""
+    """Serve a version, if another one is served: the watcher may have put the champion back, or somebody moved that."""
     with deploying():
         with Engine(Settings().engine) as engine:
             served = engine.served_version()

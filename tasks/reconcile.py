@@ -9,6 +9,7 @@ from prefect.cache_policies import NO_CACHE
 from lakehouse.governance.erase import Tainted
 from lakehouse.home import home
 from lakehouse.locks import held
+from lakehouse.looping import overruled
 from lakehouse.query import connect
 from tasks.acting import actor
 from tasks.registry import moves
@@ -58,11 +59,11 @@ def look() -> Due:
     canary = held(home().root / LOCK)  # of one that was killed Prefect says for minutes that it runs
     with Gate(settings.gateway_url, settings.operator_key) as gate:
         fleet, split = gate.states(), gate.split()
-    # A loop's newest version is newer than what was promoted; an older challenger is left over from another one.
-    due, alias = (
-        (challenger, moves.CHALLENGER) if loop and challenger and challenger > champion else (champion, CHAMPION)
-    )
-    accepted = {str(due), str(champion)} | ({str(challenger)} if loop or canary else set())
+    # A loop's newest version is newer than what was promoted; an older challenger is left over from another one. Where somebody
+    # moved the champion since, that is what counts, as the loop itself finds before its next step.
+    ahead = loop and challenger is not None and challenger > champion and not overruled(None, name, challenger)
+    due, alias = (challenger, moves.CHALLENGER) if ahead else (champion, CHAMPION)
+    accepted = {str(due), str(champion)} | ({str(challenger)} if canary else set())
     # The label of one that the gateway doubts says nothing: it is left out until a version is proven there.
     doubted = {url for url, one in fleet.items() if one.state == "stale"}
     others = [

@@ -29,6 +29,7 @@ class Terms:
 
     batch: int  # groups per step
     steps: int  # in all, those of earlier processes included
+    evaluate_every: int = 1  # steps from one evaluation to the next; the last step always has one
     samples: int = 8  # per group
     staleness: int = 0  # η, in steps of training
     max_in_flight: int | None = None  # groups; None: as many as staleness admits
@@ -51,6 +52,7 @@ def check(terms: Terms, drawable: int | None = None) -> None:
         f"staleness is {terms.staleness}: it is a number of versions, 0 or more": terms.staleness >= 0,
         f"a batch is {terms.batch} problems: ask for at least one": terms.batch >= 1,
         f"{terms.steps} rounds: ask for at least one": terms.steps >= 1,
+        f"an evaluation every {terms.evaluate_every} steps: ask for at least 1": terms.evaluate_every >= 1,
         f"{terms.samples} samples: a group's baseline needs at least {LEAST}": terms.samples >= LEAST,
         f"max_in_flight is {terms.max_in_flight}: less than one group in flight never makes a batch": terms.max_in_flight
         is None

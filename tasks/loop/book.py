@@ -7,6 +7,8 @@ from dataclasses import replace
 from tasks.loop.admission import LEAST, Terms, capacity, drops
 from tasks.loop.parts import Group, Settled, Standing, State, Step
 
+BLAMELESS = ("infra_error", "cancelled", "erased")  # endings that say nothing of the problem either
+
 
 class Book:
     """Groups in flight, waiting and consumed. Losing it costs nothing: `State` and what is left to play make it again."""
@@ -100,9 +102,10 @@ class Book:
 
     def _note(self, group: Settled) -> None:
         record = self._problems.setdefault(group.problem_id, _Record())
+        blameless = sum(group.failures.get(ending, 0) for ending in BLAMELESS)
         if len(group.scored) >= LEAST:
             record.sound = True
-        else:
+        elif len(group.scored) + blameless < LEAST:  # else these might have been the samples that it lacks
             record.failed += 1
             record.endings.update(group.failures)
 
@@ -112,7 +115,7 @@ class _Record:
 
     def __init__(self) -> None:
         self.sound = False  # one of them had enough samples with a reward
-        self.failed = 0
+        self.failed = 0  # that did not for reasons of the problem's
         self.endings: Counter[str] = Counter()
 
     @property

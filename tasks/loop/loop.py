@@ -46,6 +46,7 @@ class Loop(Generic[Begun, Played]):
         self._news = asyncio.Event()
         self._since = 0.0  # when a group that counts settled, or a step ended, last
         self._in_vain = 0  # groups since then that do not count
+        self._examined: int | None = None  # the version that was examined last by this process
 
     async def run(self) -> list[Turn]:
         """Go on until all steps are done; those of this process. Starved, or what a part raised, ends it at once."""
@@ -87,44 +88,69 @@ class Loop(Generic[Begun, Played]):
             self._happened()
 
     async def _improve(self, turns: list[Turn]) -> None:
-        last = self.book.steps[-1] if self.book.steps else None
-        if last and last.finished and last.version == self.book.standing.version:
-            await self.parts.examine(last.number, last.version)  # a crash may have come before it
+        if self.book.steps and self.book.steps[-1].finished:
+            await self._examine(self.book.steps[-1].number)  # a crash may have come before it
         while self.book.turns < self.terms.steps:
             clock = _Clock()
-            self.book.standing = await self.parts.standing()
             step = self.book.open() or self.book.take(await self._batch())
             clock.read("collect")
             self._happened()
             version = step.version if step.version is not None else await self.parts.train(step.number, step.groups)
             clock.read("train")
-            if version is not None:
-                await self.parts.serve(step.number, version)
+            if version is not None and await self.parts.serve(step.number, version):
                 clock.read("release")
-                self.book.standing = await self.parts.standing()
+            await self._look()
             self.book.finish(version)
             self._fed()
             self._happened()
-            if version is not None:
-                await self.parts.examine(step.number, version)
+            if await self._examine(step.number):
                 clock.read("evaluate")
             turns.append(Turn(step.number, step.groups, version, clock.seconds))
+
+    async def _examine(self, number: int) -> bool:
+        """After a due step, also one that was passed over: have the version in service examined; whether it was.
+
+        Not where it is none of the loop's own, and only once by a process. One that goes on examines it once more, for nobody
+        knows how far the last one came.
+        """
+        due = (number + 1) % self.terms.evaluate_every == 0 or number + 1 == self.terms.steps
+        version = self.book.standing.version
+        own = any(step.version == version for step in self.book.steps)
+        if not due or not own or version == self._examined:
+            return False
+        await self.parts.examine(number, version)
+        self._examined = version
+        return True
 
     async def _batch(self) -> Sequence[str]:
         """The next batch, as soon as there is one."""
         self._since = asyncio.get_running_loop().time()
-        while (batch := self.book.batch()) is None:
+        while True:
+            news = self._news
+            # Right before training, too: what comes of it is of no use where somebody moved the champion.
+            await self._look()
+            if (batch := self.book.batch()) is not None:
+                break
             if self._in_vain >= self._patience and not self.book.running:
                 raise self._starved(f"the last {self._in_vain} groups cannot be trained on")
             try:
                 async with asyncio.timeout_at(self._since + self.terms.starved_s):
-                    await self._news.wait()
+                    await news.wait()
             except TimeoutError:
                 raise self._starved(f"for {self.terms.starved_s:.0f} s no group came that can be trained on") from None
         if dropped := self.book.dropped():
             told = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common())
             self._tell(f"step {len(self.book.steps) + 1} drops groups: {told}")
         return batch
+
+    async def _look(self) -> None:
+        """See which version the loop goes on from. Another one makes other groups count."""
+        standing = await self.parts.standing()
+        moved = standing.version != self.book.standing.version
+        self.book.standing = standing
+        if moved:
+            self._fed()
+            self._happened()
 
     def _room(self) -> int:
         """How many groups may begin; none where so many came in vain that somebody must look."""

@@ -25,7 +25,7 @@ class Settled:
     problem_id: str
     samples: int  # that were dispatched
     scored: Sequence[frozenset[int]]  # of each sample with a reward: the weight versions that its tokens came from
-    spread: float  # the highest outcome less the lowest
+    spread: float  # the highest outcome less the lowest, old samples too: the young are compared with them
     failures: Mapping[str, int] = field(
         default_factory=dict
     )  # samples that say nothing of the policy, by how they ended
@@ -72,7 +72,7 @@ class Parts(Protocol[Begun, Played]):
         """Take up what there is of the loop: what landed and was not judged is judged now."""
 
     async def standing(self) -> Standing:
-        """Which version the loop goes on from: a gate or a person may have moved it."""
+        """Which version the loop goes on from: a gate or a person may have moved it. It is in service."""
 
     async def begin(self, count: int, without: Collection[str]) -> Sequence[Begun]:
         """Write down that at most `count` groups, at least one, shall be played: those broken off earlier come first.
@@ -92,8 +92,10 @@ class Parts(Protocol[Begun, Played]):
         A step that was broken off goes on with the same groups.
         """
 
-    async def serve(self, number: int, version: int) -> None:
-        """Put a version in service, under running calls, with a proof."""
+    async def serve(self, number: int, version: int) -> bool:
+        """Put a version in service, under running calls, with a proof. False, and nothing is touched, where the loop does not go
+        on from what it was trained from any more."""
 
     async def examine(self, number: int, version: int) -> None:
-        """After a step: evaluate every so often, and let the gate decide what stays in service."""
+        """After a step, which may have trained another one or none: evaluate a version of the loop's own that is in service,
+        and let the gate decide what stays there."""

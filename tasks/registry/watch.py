@@ -2,7 +2,8 @@
 
 Every few seconds this asks MLflow where the alias points and the engine what it serves. When the two differ it starts a
 run of the Prefect deployment `reconcile/reconcile`, which does the work. While a loop or a canary is alive the engine may
-serve the challenger as well. A version that was refused is not tried again. Plain HTTP, because it runs all the time.
+serve the challenger as well, until the champion moves: then reconcile looks who moved it. A version that was refused is not
+tried again. Plain HTTP, because it runs all the time.
 """
 
 import argparse
@@ -50,6 +51,7 @@ class Watch:
     model: str
     gateway: str | None = None
     operator_key: Path | None = None
+    known: int | None = None  # the champion beside which the challenger may be served
     client: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=10.0, trust_env=False))
 
     def alias(self, alias: str) -> Alias | None:
@@ -117,6 +119,7 @@ class Watch:
         if cause is None or self.busy():
             return None
         run_id = self.reconcile()
+        self.known = champion.version
         log.info("%s: started %s, run %s", cause, DEPLOYMENT, run_id)
         return run_id
 
@@ -127,8 +130,11 @@ class Watch:
                 return None  # another good version serves meanwhile
             challenger = self.alias(CHALLENGER)
             if challenger and served == str(challenger.version) and self.alive(LOOP, CANARY):
-                return None
+                self.known = self.known or champion.version  # of a move before the first look the loop knows itself
+                if self.known == champion.version:
+                    return None
             return f"{self.model} version {champion.version} is promoted and {served!r} is served"
+        self.known = champion.version
         if self.split() and not self.alive(CANARY, EXAM):
             return "sessions are split and no canary is at work"
         return None

@@ -10,8 +10,10 @@ from flows import improve as flow
 from flows.improve import NothingImproved, Round
 from lakehouse.evaluation.exam import Exam
 from lakehouse.evaluation.policy import read
+from lakehouse.records import ModelVersion
 from sandboxes.prompts import SHIPPED, PromptError
-from tasks.loop.admission import Infeasible
+from tasks.loop.admission import Infeasible, Terms
+from tasks.loop.parts import Standing
 from tasks.registry.moves import Moved
 
 
@@ -52,6 +54,35 @@ async def test_a_policy_without_evaluations_is_refused_before_anything_runs(monk
     monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
     with pytest.raises(Infeasible, match="policy strict is the gate's at evaluations"):
         await flow.improve.fn(policy="strict", evaluate_problems={})
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """Parts of a loop over a registry that the test scripts; `released` lists what was put in service."""
+    made = ModelVersion.model_construct(
+        parent_version=4, weights_path="w", stage="grpo", training_set_id="t", mlflow_run_id="m"
+    )
+    released = []
+
+    async def release(folder, **options):
+        released.append(options["alias"])
+
+    monkeypatch.setattr(flow, "release", release)
+    monkeypatch.setattr(flow.looping, "made", lambda lake, name, version: made)
+    stage = SimpleNamespace(settings=SimpleNamespace(model_name="tiny"))
+    parts = flow._Parts(Terms(batch=1, steps=4), None, stage, {}, Exam(), "default", "keep", 0.1)
+    parts.released = released
+    return parts
+
+
+@pytest.mark.parametrize(("stands", "put_out"), [(4, True), (5, True), (1, False), (9, False)])
+async def test_a_version_is_put_in_service_only_while_the_loop_goes_on_from_what_it_was_trained_from(
+    monkeypatch, parts, stands, put_out, capsys
+):
+    monkeypatch.setattr(flow, "stand", lambda own, last, swap: Standing(stands, frozenset({stands})))
+    assert await parts.serve(1, 5) == put_out
+    assert parts.released == ["challenger"] * put_out
+    assert ("version 5 is not put in service: it was trained from 4" in capsys.readouterr().out) != put_out
 
 
 @pytest.mark.parametrize(("name", "given"), [("collect", {"run_id": "run-7"}), ("improve", {"loop_id": "run-7"})])

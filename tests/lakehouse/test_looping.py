@@ -73,6 +73,26 @@ def test_a_step_consumes_the_groups_it_was_selected_over_trained_and_dropped_ali
     assert (step.version, step.deployed) == (None, False)
 
 
+def test_fresh_samples_that_ended_alike_are_compared_with_the_old_ones_that_did_not_so_the_spread_is_over_all(
+    make, lake
+):
+    """As admission counts it: the old samples are not trained on, and are what the young ones did better than."""
+    Writer(lake).append("problems", [make.problem("a")])
+    for sample, (version, match) in enumerate([(2, True), (2, True), (1, True), (1, False)]):
+        Writer(lake).append("dispatches", [make.dispatch("a", sample, run="r", loop_id="L")])
+        calls = [make.call([1, 2, 3], [4, 5], version=version)]
+        make.batch("a", sample, run="r", match=match, calls=calls, model_version=version).land(lake)
+    label(lake, "search@2", max_unjudged=1)
+    Writer(lake).append("model_versions", [make.version(1), make.version(2, 1)])
+    (group,) = looping.settled(lake, "L", **ASKED)
+    assert group.spread == 1.0
+    asked = {"group_ids": [group.group_id], "policy_version": 2, "max_staleness": 0}
+    made = select(lake, GRPO.model_copy(update=asked), LoopStep("L", 0))
+    assert made.reasons == {"stale": 2}
+    advantages = query("select advantage from training_rows", lake)["advantage"].to_list()
+    assert len(advantages) == 2 and min(advantages) > 0.4
+
+
 def test_a_batch_with_nothing_to_train_on_is_written_down_with_its_ledger(played, lake):
     played(a=[True, True, True])
     asked = GRPO.model_copy(update={"group_ids": [group_id("r", "a")]})
@@ -112,6 +132,32 @@ def test_a_step_is_deployed_once_its_version_is_proven(played, make, lake):
     assert step.finished
     assert looping.lineage(lake, "toy", 2) == {1, 2}
     assert looping.lineage(lake, "toy", 9) == {9}
+
+
+def test_a_move_of_the_champion_overrules_what_was_in_training_then_and_not_what_began_later(played, make, lake):
+    played(a=[True, False, True], b=[True, False, True])
+
+    def version(number, group, step):
+        made = select(lake, GRPO.model_copy(update={"group_ids": [group_id("r", group)]}), LoopStep("L", step))
+        version = make.version(number, number - 1).model_copy(update={"training_set_id": made.training_set_id})
+        return lambda: Writer(lake).append("model_versions", [version])
+
+    note(lake, "move alias", "toy@champion", {"to": 1}, actor="somebody")
+    registered = version(2, "a", 0)
+    registered()
+    assert not looping.overruled(lake, "toy", 2)
+    note(lake, "move alias", "toy@challenger", {"to": 2}, actor="somebody")
+    note(lake, "move alias", "toy2@champion", {"to": 2}, actor="somebody")
+    note(lake, "refuse version", "toy@champion", {"to": 2}, actor="somebody")
+    assert not looping.overruled(lake, "toy", 2)
+    in_training = version(3, "b", 1)
+    note(lake, "move alias", "toy@champion", {"to": 1}, actor="mlflow-ui")
+    in_training()
+    note(lake, "move alias", "toy@challenger", {"to": 3}, actor="somebody")
+    assert looping.overruled(lake, "toy", 2) and looping.overruled(lake, "toy", 3)
+    Writer(lake).append("model_versions", [make.version(4).model_copy(update={"created_at": datetime.now(UTC)})])
+    assert not looping.overruled(lake, "toy", 4)  # from no training set
+    assert not looping.overruled(lake, "toy", 9)
 
 
 def test_whole_leaves_out_the_groups_of_which_a_sample_has_no_reward(played, lake):

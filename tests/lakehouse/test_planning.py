@@ -40,6 +40,13 @@ def test_what_its_source_withholds_is_not_drawn_for_training(lake, make, change)
     assert available(lake, "search", split="eval") == 1
 
 
+def test_problems_that_are_not_wanted_are_neither_counted_nor_drawn(lake, make):
+    Writer(lake).append("problems", [make.problem(f"p{n}") for n in range(3)])
+    without = {"p0", "p2", "no such problem"}
+    assert available(lake, "search", split="train", without=without) == 1
+    assert [one.problem_id for one in choose(lake, {"search": 1}, split="train", without=without)] == ["p1"]
+
+
 def test_a_number_below_none_is_refused(lake, make):
     Writer(lake).append("problems", [make.problem(f"p{n}") for n in range(3)])
     assert choose(lake, {"search": 0}, split="train") == []

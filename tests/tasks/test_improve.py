@@ -88,10 +88,18 @@ def test_poisoned_problems_are_drawn_in_no_wave_and_not_played_again(waves):
     assert not without & set(names(drawn))
 
 
-def test_where_too_few_problems_are_left_that_is_said(waves):
-    made = waves()
-    with pytest.raises(NotEnoughProblems, match="apart from 4 that are not drawn any more"):
-        made.begin(1, {f"search/s{n}" for n in range(4)})
+def test_where_too_few_problems_of_a_set_are_left_for_a_wave_it_is_smaller(waves):
+    without = {"swe/w0", "swe/w1", "swe/w2"} | {f"search/s{n}" for n in range(4)}
+    drawn = waves().begin(5, without)
+    assert set(names(drawn)) == {"search/s4", "search/s5"}
+    assert runs(drawn) == ["L-1"] * 2 + ["L-2"] * 2 + ["L-3"]
+    assert len({group.group_id for group in drawn}) == 5
+
+
+def test_where_no_problem_is_left_that_is_said(waves):
+    every = {f"search/s{n}" for n in range(6)} | {f"swe/w{n}" for n in range(3)}
+    with pytest.raises(NotEnoughProblems, match="no problem is left to draw in loop L: 9 are not drawn any more"):
+        waves().begin(1, every)
 
 
 def test_how_many_can_be_drawn_is_what_the_scarcest_set_has_where_that_is_too_few(waves):

@@ -14,17 +14,15 @@ from typing import Any, Literal
 from sandboxes.gateway.engines import raw
 from sandboxes.gateway.engines.facts import LIKELY, USER, Ending, Facts, Rendered, Route, probe
 from sandboxes.gateway.engines.guard import Guard
+from sandboxes.gateway.engines.proofs import Proofs
 from sandboxes.gateway.engines.tokens import Completion
 from sandboxes.gateway.engines.upstream import Answer, Refusal, Upstream
-from sandboxes.gateway.engines.waiting import CURRENT, Waiting
 from sandboxes.gateway.errors import EngineRefused, EngineTrouble
 from sandboxes.gateway.sessions.recorded import Conversation, Message
 
 log = logging.getLogger(__name__)
 FACTS_LIFE_S = 60.0
 ASIDE_S = 10.0  # for what is asked beside calls
-DECIDED_S = 120.0  # a proof takes seconds; without one by then its deployment is dead
-DECIDED_POLL_S = 0.2
 FIRST_S = 45.0  # for the first token of a new engine, which may compile for it
 LABEL_LIFE_S = 1.0  # the weights' label is asked again after this: a swap is seen within it, also where no answer tells
 RENDER = "/v1/chat/completions/render"
@@ -76,8 +74,7 @@ class Engine:
         self._route: Route | None = None if route == "auto" else route
         self._forced = route != "auto"
         self._label: tuple[float, str | None] = (-LABEL_LIFE_S, None)
-        self._told: tuple[float, str | None] = (-1.0, None)  # the label when `settle` asked for it last
-        self._telling = asyncio.Lock()
+        self._proofs = Proofs(self.weight_label)
         self._thinks = False  # it has a reasoning parser
 
     async def close(self) -> None:
@@ -228,23 +225,7 @@ class Engine:
     async def settle(self, completion: Completion) -> None:
         """Give tokens that were sampled between a swap of weights and its proof their version; wait for the proof to end."""
         undecided = completion.undecided
-        completion.decide(await self._decided(undecided) if undecided else None)
-
-    async def _decided(self, undecided: str) -> str | None:
-        """The label that took the place of this one; all calls that wait for that share one question."""
-        deadline = time.monotonic() + DECIDED_S
-        while True:
-            since = time.monotonic()
-            async with self._telling:
-                if self._told[0] < since:
-                    asked = time.monotonic()
-                    with suppress(EngineTrouble):  # a swap holds the answer back
-                        self._told = (asked, await self.weight_label())
-                told, label = self._told
-            if (told >= since and label != undecided) or time.monotonic() >= deadline:
-                return label
-            with CURRENT.get() or Waiting():
-                await asyncio.sleep(DECIDED_POLL_S)
+        completion.decide(await self._proofs.decided(undecided) if undecided else None)
 
     def labelled(self, label: str) -> None:
         """Somebody else asked just now: the next call is sent under this label."""

@@ -34,12 +34,13 @@ class Lake:
     groups: dict = field(default_factory=dict)
     steps: dict = field(default_factory=dict)  # number -> [groups, version or None, finished]
     served: list = field(default_factory=lambda: [1])
-    examined: list = field(default_factory=list)
+    parents: dict = field(default_factory=dict)  # of versions that the loop made; others come from the number before
+    examined: list = field(default_factory=list)  # (step, version)
 
 
 @dataclass
 class World:
-    """The loop's parts. `outcome(problem, draw)` gives a sample's reward, None where it failed, and may be replaced."""
+    """The loop's parts. `outcome(problem, draw)` may be replaced: a sample's reward, or how it failed, None for env_error."""
 
     terms: Terms
     lake: Lake = field(default_factory=Lake)
@@ -83,7 +84,10 @@ class World:
         return State(settled, steps)
 
     async def standing(self):
-        return Standing(self.lake.served[-1], frozenset(range(self.lake.served[-1] + 1)))
+        line = [self.lake.served[-1]]
+        while line[-1]:
+            line.append(self.lake.parents.get(line[-1], line[-1] - 1))
+        return Standing(line[0], frozenset(line))
 
     async def begin(self, count, without):
         again, self.left = self.left[:count], self.left[count:]
@@ -131,20 +135,22 @@ class World:
         first = self.lake.served[-1]
         reward = self.outcome(problem, self.draw)
         await asyncio.sleep(self.seconds(self.draw))
-        return frozenset(range(first, self.lake.served[-1] + 1)), reward
+        last = self.lake.served[-1]
+        return frozenset(range(min(first, last), max(first, last) + 1)), reward
 
     async def settle(self, played):
         await asyncio.sleep(0.05)
         made = []
         for group, samples in played:
-            rewards = [reward for _, reward in samples if reward is not None]
+            scored = [(versions, reward) for versions, reward in samples if isinstance(reward, float)]
+            rewards = [reward for _, reward in scored]
             settled = Settled(
                 group.group_id,
                 group.problem_id,
                 len(samples),
-                [versions for versions, reward in samples if reward is not None],
+                [versions for versions, _ in scored],
                 max(rewards) - min(rewards) if rewards else 0.0,
-                Counter("env_error" for _, reward in samples if reward is None),
+                Counter(reward or "env_error" for _, reward in samples if not isinstance(reward, float)),
             )
             assert self.lake.groups[group.group_id][1] is None, "a group settled twice"
             self.lake.groups[group.group_id][1] = settled
@@ -172,19 +178,26 @@ class World:
         if not any(group.spread for group in settled):
             step[2] = True
             return None
+        parent = self.lake.served[-1]
         await asyncio.sleep(self.train_s)
-        step[1] = step[1] or self.lake.served[-1] + 1
+        if step[1] is None:
+            step[1] = max(*self.lake.served, *self.lake.parents, 1) + 1
+            self.lake.parents[step[1]] = parent
         return step[1]
 
     async def serve(self, number, version):
         await asyncio.sleep(0.5)
+        if self.lake.served[-1] not in (version, self.lake.parents[version]):
+            self.lake.steps[number][2] = True
+            return False
         if self.lake.served[-1] != version:
             self.lake.served.append(version)
         await asyncio.sleep(0.2)
         self.lake.steps[number][2] = True
+        return True
 
     async def examine(self, number, version):
-        self.lake.examined.append(number)
+        self.lake.examined.append((number, version))
         await asyncio.sleep(0.3)
 
 

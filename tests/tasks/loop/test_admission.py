@@ -79,6 +79,7 @@ def test_without_variance_a_group_does_not_count_where_batches_are_filled():
         ({"staleness": -1}, "staleness is -1: it is a number of versions, 0 or more"),
         ({"batch": 0}, "a batch is 0 problems"),
         ({"steps": 0}, "0 rounds"),
+        ({"evaluate_every": 0}, "an evaluation every 0 steps: ask for at least 1"),
         ({"samples": 1}, "1 samples: a group's baseline needs at least 2"),
         ({"max_in_flight": 0}, "less than one group in flight never makes a batch"),
         ({"deadline_s": 901.0}, "an episode may take 901 s and its whole group 900 s"),

@@ -120,6 +120,32 @@ def test_the_challenger_may_be_served_while_a_loop_or_a_canary_is_at_work_and_no
     assert world.watch.step() == "run-2"
 
 
+def test_a_champion_that_moves_while_a_loop_serves_its_challenger_has_reconcile_look_who_moved_it(world):
+    world.promoted, world.served, world.alive = 2, "2", ["improve"]
+    assert world.watch.step() is None
+    world.challenger, world.served = 3, "3"
+    assert world.watch.step() is None
+    world.promoted = 1
+    assert world.watch.step() == "run-1"
+    assert world.watch.step() is None  # it was the loop itself, and nothing changed
+    world.promoted, world.served = 3, "3"  # promoted by the loop
+    assert world.watch.step() is None
+    world.challenger, world.served = 4, "4"
+    assert world.watch.step() is None
+
+
+def test_a_bad_version_promoted_while_a_loop_serves_its_challenger_is_looked_at_once(world):
+    world.promoted, world.challenger, world.served, world.alive = 2, 3, "3", ["improve"]
+    assert world.watch.step() is None
+    world.promoted = 1
+    world.runs = [run(seconds=20)]
+    assert world.watch.step() is None  # not before what is under way has ended
+    world.runs = []
+    assert world.watch.step() == "run-1"
+    world.refused = True
+    assert [world.watch.step() for _ in range(2)] == [None] * 2
+
+
 def test_a_version_that_was_refused_is_not_tried_again_while_a_good_one_serves(world):
     world.promoted, world.refused = 2, True
     assert [world.watch.step() for _ in range(3)] == [None] * 3

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandboxes.gateway.client import GatewayUnavailable
-from sandboxes.gateway.engines import engine as engine_module
+from sandboxes.gateway.engines import proofs
 from sandboxes.gateway.engines.labels import claimed, unproven
 from sandboxes.gateway.engines.tokens import Completion
 
@@ -73,7 +73,7 @@ async def test_a_call_that_ends_before_the_proof_waits_for_what_it_says(start, s
 
 
 async def test_a_proof_that_never_comes_leaves_them_unknown_and_the_engine_without_calls(start, monkeypatch):
-    monkeypatch.setattr(engine_module, "DECIDED_S", 0.3)
+    monkeypatch.setattr(proofs, "DECIDED_S", 0.3)
 
     def reply(_):
         stack.engine.weight_version = SWAPPED
