@@ -91,7 +91,7 @@ def finish(
 ) -> Erasure:
     """Sign what was done, write it to `erasures`, to a report as JSON and Markdown, and to the audit; forget the plan.
 
-    LeftOver where the scan found something, or could not read a file that may hold something.
+    LeftOver where the scan found something, could not read a file that may hold something, or rows landed while it looked.
     """
     if scanned.found or scanned.unread:
         places = [f"{place}: {', '.join(what)}" for place, what in scanned.found.items()]
@@ -103,6 +103,13 @@ def finish(
             + f"\nRemove these files, or end what writes them, then repeat: lakeloop erase --resume {plan.erasure_id}"
         )
     refresh(plan)
+    if plan.rows:  # no tombstone was there for them, and the scan did not know their words
+        plan.save()
+        told = ", ".join(f"{table}: {rows}" for table, rows in plan.rows.items())
+        raise LeftOver(
+            f"erasure {plan.erasure_id} is not done: while the scan looked, rows of it landed ({told}). End what lands them, then "
+            f"repeat: lakeloop erase --resume {plan.erasure_id}"
+        )
     row = _signed(plan, scanned=_told(plan, scanned))
     Writer(plan.lake).append("erasures", [row])
     _write_report(row, notes or {})
