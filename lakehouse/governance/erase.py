@@ -66,6 +66,8 @@ def remove(plan: Plan, told: Callable[[str, int], None] = lambda _table, _rows: 
         plan.files += done.files
         plan.save()
         told(table, done.rows)
+    refresh(plan)  # counts what went, before anything else of the subject lands
+    plan.save()
     _forget_in_audit(plan)
 
 
