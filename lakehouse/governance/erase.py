@@ -6,7 +6,6 @@ is not the lake's (journal, runs, work trees, servers) is removed between by `ta
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -175,7 +174,7 @@ def _forget_in_audit(plan: Plan) -> None:
 
 def _forgotten(text: str, names: list[str]) -> str:
     for name in names:
-        text = re.sub(rf"(?<![A-Za-z0-9_-]){re.escape(name)}(?![A-Za-z0-9_-])", _stand_in(name), text)
+        text = scan.replaced(text, name, _stand_in(name))
     return text
 
 

@@ -22,14 +22,15 @@ import pyarrow.parquet as pq
 from lakehouse import store
 from lakehouse.governance.files import Files
 from lakehouse.governance.matcher import SHORTEST, Matcher
-from lakehouse.governance.probes import Probes, flat
+from lakehouse.governance.probes import Probes, flat, longest, spelled
 from lakehouse.schema import TABLES
 
 CHUNK = 1 << 24
 LARGEST_UNPACKED = 1 << 30  # bytes of one archive's contents that are looked at
 _ID = re.compile(r"ep-[0-9a-f]{24}")
 _WITHIN = re.compile(rb"[A-Za-z0-9_-]")
-_ESCAPE = re.compile(rb"\\[bfnrt]")  # in JSON a word may stand right behind the letter of an escape
+_ESCAPE = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})$")  # in JSON a word may stand right behind the letters of an escape
+_BEFORE = len(r"\u0000")
 
 
 @dataclass
@@ -54,9 +55,9 @@ class Search:
         ids = {name.encode(): "id" for name in probes.names if _ID.fullmatch(name)}  # not part of any other word
         self._what = {raw: what for raw, what in (probes.patterns() | ids).items() if len(raw) >= SHORTEST}
         self._pieces = Matcher(self._what)
-        words = sorted((re.escape(name.encode()) for name in probes.names if not _ID.fullmatch(name)), key=len)
-        self._words = re.compile(b"|".join(reversed(words))) if words else None
-        self.overlap = max([self._pieces.longest, *(len(word) + 2 for word in words)])
+        words = sorted((name for name in probes.names if not _ID.fullmatch(name)), key=len, reverse=True)
+        self._words = re.compile(b"|".join(map(spelled, words))) if words else None
+        self.overlap = max([self._pieces.longest, *(_BEFORE + longest(word) + 1 for word in words)])
 
     def __call__(self, data: bytes) -> set[str]:
         """What occurs: "id", "text", "tokens", or "name" for the subject and what is named after it."""
@@ -87,8 +88,14 @@ class Search:
 
 
 def _whole_word(hit: re.Match[bytes]) -> bool:
-    before, after = hit.string[max(0, hit.start() - 2) : hit.start()], hit.string[hit.end() : hit.end() + 1]
-    return not _WITHIN.match(after) and (not _WITHIN.match(before[-1:]) or bool(_ESCAPE.match(before)))
+    before, after = hit.string[max(0, hit.start() - _BEFORE) : hit.start()], hit.string[hit.end() : hit.end() + 1]
+    return not _WITHIN.match(after) and (not _WITHIN.match(before[-1:]) or bool(_ESCAPE.search(before)))
+
+
+def replaced(text: str, name: str, by: str) -> str:
+    """The text with another word wherever the name stands as a whole word, also as JSON escapes it."""
+    put = by.encode()
+    return re.sub(spelled(name), lambda hit: put if _whole_word(hit) else hit[0], text.encode()).decode()
 
 
 def folder(root: Path, search: Search, scanned: Scanned, *, skip: Callable[[Path], bool] = lambda _: False) -> None:
@@ -98,7 +105,7 @@ def folder(root: Path, search: Search, scanned: Scanned, *, skip: Callable[[Path
             path = Path(where, name)
             if path.is_symlink() or not path.is_file() or skip(path):
                 continue
-            scanned.add(str(path), search(str(path.relative_to(root)).encode()))  # a name may say it too
+            scanned.add(str(path), search(os.fsencode(path.relative_to(root))))  # a name may say it too
             _file(path, str(path), search, scanned)
 
 
