@@ -27,7 +27,8 @@ PER_VALUE = 2  # pieces of one string or list
 PER_KEY = 3  # values of one column that pieces are taken of, per episode
 BATCH_ROWS = 512
 ESCAPED = 8  # backslashes before one character: JSON within JSON within JSON
-_SHORT = {'"': '"', "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}  # what JSON writes behind a backslash
+# What JSON writes behind a backslash.
+_SHORT = {'"': '"', "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 _SPECIAL = re.compile(r"[^\x20-\x7e]|[\"\\/<>&']")  # what some writer of JSON escapes
 _PLAIN = re.compile(r"[^\"\\\x00-\x1f\x7f]+")  # the same bytes in text as in JSON, however often it is escaped
 
@@ -70,8 +71,8 @@ def _character(one: str) -> bytes:
     if not _SPECIAL.match(one):
         return raw
     slashes = rb"\\{1,%d}" % ESCAPED
-    units = one.encode("utf-16-be")
-    code = b"".join(slashes + b"u(?i:%02x%02x)" % (high, low) for high, low in zip(units[::2], units[1::2], strict=True))
+    units = memoryview(one.encode("utf-16")[2:]).cast("H")
+    code = b"".join(slashes + b"u(?i:%04x)" % unit for unit in units)
     if one == "\\":
         return b"(?:" + slashes + b"|" + code + b")"
     short = [slashes + _SHORT[one].encode()] if one in _SHORT else []

@@ -29,7 +29,7 @@ CHUNK = 1 << 24
 LARGEST_UNPACKED = 1 << 30  # bytes of one archive's contents that are looked at
 _ID = re.compile(r"ep-[0-9a-f]{24}")
 _WITHIN = re.compile(rb"[A-Za-z0-9_-]")
-_ESCAPE = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})$")  # in JSON a word may stand right behind the letters of an escape
+_ESCAPE = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})$")  # in JSON a word may stand right behind such letters
 _BEFORE = len(r"\u0000")
 
 
