@@ -81,7 +81,7 @@ def look(plan: Plan) -> Scanned:
 
     scan.folder(root, search, scanned, skip=own)
     if not store.is_folder(plan.lake):
-        scan.tables(plan.lake, search, scanned)
+        scan.bucket(plan.lake, search, scanned)
     elif not Path(plan.lake).resolve().is_relative_to(root):
         scan.folder(Path(plan.lake), search, scanned)
     return scanned

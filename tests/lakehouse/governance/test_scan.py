@@ -142,6 +142,24 @@ def test_a_file_that_cannot_be_unpacked_is_told(tmp_path):
     assert len(scanned.unread) == 1
 
 
+@pytest.mark.parametrize("way", ["gzip", "zlib", "zip"])
+def test_an_archive_that_is_not_searched_to_its_end_is_told(tmp_path, monkeypatch, way):
+    hidden = b"\0" * 3000 + b" customer-1 "
+    if way == "zip":
+        with zipfile.ZipFile(tmp_path / "a", "w", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(4):  # what counts is all of them
+                archive.writestr(f"m{number}", hidden[1000 * number :][:1000])
+    else:
+        (tmp_path / "a").write_bytes({"gzip": gzip, "zlib": zlib}[way].compress(hidden))
+    monkeypatch.setattr(scan, "CHUNK", 256)
+    assert found(tmp_path) == {"name"}
+    monkeypatch.setattr(scan, "LARGEST_UNPACKED", 2000)
+    scanned = scan.Scanned()
+    scan.folder(tmp_path, scan.Search(PROBES), scanned)
+    assert not scanned.found
+    assert [told for told in scanned.unread if "unpacks to more than 2,000 bytes" in told]
+
+
 def test_the_matcher_finds_what_a_plain_search_finds():
     chance = random.Random(0)
     data = bytes(chance.randrange(4) for _ in range(4000))
