@@ -107,7 +107,7 @@ def folder(root: Path, search: Search, scanned: Scanned, *, skip: Callable[[Path
             if path.is_symlink() or not path.is_file() or skip(path):
                 continue
             scanned.add(str(path), search(os.fsencode(path.relative_to(root))))  # a name may say it too
-            _file(partial(path.open, "rb"), str(path), search, scanned)
+            _file(partial(_opened, path), str(path), search, scanned)
 
 
 def bucket(lake: str, search: Search, scanned: Scanned) -> None:
@@ -118,6 +118,10 @@ def bucket(lake: str, search: Search, scanned: Scanned) -> None:
             name = one.path.lstrip("/")
             scanned.add(f"{lake}/{name}", search(name.encode()))
             _file(partial(_object, files, one.path), f"{lake}/{name}", search, scanned)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return path.open("rb")
 
 
 def _object(files: pyarrow.fs.FileSystem, path: str) -> IO[bytes]:
