@@ -6,6 +6,7 @@ from prefect import flow
 from pydantic import BaseModel, Field
 
 from lakehouse.governance.vacuum import KEPT_DAYS
+from tasks.land import shred_what_landed
 from tasks.maintain import check, collect_checkpoints, compact, count, prune, prune_trees, retain, tell_mlflow, vacuum
 from tasks.registry.collection import Policy
 
@@ -27,8 +28,8 @@ def maintain(
     dry_run: bool = False,
 ) -> Removed:
     """Merge the small files that landing leaves behind, end what is past its retention, remove files that nobody needs,
-    prune the gateway's journal and the work trees, send MLflow what an outage kept from it, remove checkpoints that nothing
-    refers to, and run the checks of the lake: one that fails fails the run.
+    make what has landed unreadable in the gateway's journal, prune that and the work trees, send MLflow what an outage kept
+    from it, remove checkpoints that nothing refers to, and run the checks of the lake: one that fails fails the run.
 
     Other flows may write meanwhile. Versions that a training set pins stay readable, except for content past its retention.
 
@@ -40,6 +41,7 @@ def maintain(
         dry_run: The plan: say what retention, vacuum and the collection of checkpoints would remove, and change nothing.
     """
     if not dry_run:
+        shred_what_landed()
         prune()
         prune_trees()
         compact()

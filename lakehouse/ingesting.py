@@ -42,13 +42,25 @@ def missing(lake: str | None, tasks: Mapping[str, str]) -> set[str]:
 
 
 def settled(lake: str | None, episode_ids: Collection[str]) -> tuple[set[str], set[str]]:
-    """Of these episode ids, those that have landed, and those in quarantine."""
+    """Of these episode ids, those that have landed and nothing more, and those that somebody may still look into.
+
+    The latter are in quarantine, also beside the one that landed, or were dispatched and never landed.
+    """
     wanted = pl.DataFrame({"episode_id": sorted(episode_ids)}, schema={"episode_id": pl.String}).to_arrow()
     with connect(lake) as connection:
         connection.register("wanted", wanted)
-        landed = connection.execute("from wanted semi join bronze.episodes using (episode_id)").fetchall()
-        refused = connection.execute("from wanted semi join bronze.quarantine using (episode_id)").fetchall()
-    return {one for (one,) in landed}, {one for (one,) in refused}
+        rows = connection.execute(
+            """
+            select
+                episode_id,
+                episode_id in (select episode_id from bronze.episodes) as landed,
+                episode_id in (select episode_id from bronze.quarantine where episode_id is not null) as refused,
+                episode_id in (select episode_id from bronze.dispatches) as dispatched
+            from wanted
+            """
+        ).fetchall()
+    done = {one for one, landed, refused, _ in rows if landed and not refused}
+    return done, {one for one, _, refused, dispatched in rows if refused or dispatched} - done
 
 
 def problems(lake: str | None, problem_ids: Sequence[str]) -> dict[str, Problem]:

@@ -19,7 +19,7 @@ from lakehouse.query import connect
 from lakehouse.records import Erasure
 from sandboxes.backends.trees import TreeStore
 from sandboxes.external import episode_of
-from sandboxes.gateway.sessions.erasing import erase_sessions
+from sandboxes.gateway.sessions.erasing import erase_sessions, sessions
 from tasks.acting import actor
 from tasks.registry import moves
 from tasks.registry.versions import Registry
@@ -43,6 +43,7 @@ class Version:
 def remove_rows(erasure_id: str) -> None:
     """Remove the rows from every table, with every file of older versions that holds them."""
     plan = load(erasure_id)
+    plan.episode_ids = sorted({*plan.episode_ids, *recorded(plan)})  # what is not there yet lands no more
     erase.begin(plan)
     erase.remove(plan, told=lambda table, rows: print(f"{table}: {rows} rows removed") if rows else None)
 
@@ -142,6 +143,18 @@ def _mine(plan: Plan) -> Callable[[str, str, str, str | None], bool]:
         return task_id in episodes or episode_of({"session_id": session_id, "started_at": started_at}) in episodes
 
     return mine
+
+
+def recorded(plan: Plan) -> list[str]:
+    """The episodes of the sessions in the gateway's journal that are the subject's, or one of the plan's, landed or not."""
+    found = sessions(home().gateway / "journal.db", _mine(plan))
+    episodes = set(plan.episode_ids)
+    return [
+        one.task_id
+        if one.task_id in episodes
+        else episode_of({"session_id": one.session_id, "started_at": one.started_at})
+        for one in found
+    ]
 
 
 def _tainted(plan: Plan) -> list[Version]:

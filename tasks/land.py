@@ -1,7 +1,7 @@
 """Land: the Prefect task that writes a shard's episodes to the lake, each exactly once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime, timedelta
 
 from prefect import task
@@ -11,7 +11,7 @@ from prefect.logging import get_run_logger
 from lakehouse import ingesting
 from lakehouse.privacy import pieces
 from lakehouse.records import now
-from lakehouse.write import Landed, Writer
+from lakehouse.write import DuplicateEpisode, Landed, Writer
 from sandboxes.episode import Result
 from sandboxes.external import episode_of
 from sandboxes.gateway.client import GatewayRefused, GatewayUnavailable
@@ -20,7 +20,7 @@ from tasks.serving import models
 from tasks.stack.gateway import gateway_client
 from tasks.stack.settings import Settings
 
-REFUSED_DAYS = 7  # so long somebody can still find out why an episode is in quarantine
+KEPT_DAYS = 7  # so long somebody can still find out why an episode is in quarantine, or never landed
 
 
 @task(cache_policy=NO_CACHE, retries=3, retry_delay_seconds=2, retry_condition_fn=infrastructure)
@@ -35,13 +35,22 @@ def land(results: Sequence[Result]) -> Landed:
 def put(results: Sequence[Result]) -> Landed:
     """`land` within another task."""
     _keep_tokenizer()
-    landed = Writer().land(
-        [result.episode for result in results],
-        [call for result in results for call in result.calls],
-        [action for result in results for action in result.actions],
-        [evidence for result in results for evidence in result.evidence],
-    )
-    refused = set(landed.quarantined)
+    try:
+        landed = Writer().land(
+            [result.episode for result in results],
+            [call for result in results for call in result.calls],
+            [action for result in results for action in result.actions],
+            [evidence for result in results for evidence in result.evidence],
+        )
+    except DuplicateEpisode as twice:  # the rest has landed
+        _close(results, {*twice.landed.quarantined, *twice.episode_ids})
+        raise
+    _close(results, set(landed.quarantined))
+    return landed
+
+
+def _close(results: Sequence[Result], refused: Set[str]) -> None:
+    """Nobody can read the sessions of what has landed any more."""
     written = [result.episode for result in results if result.episode.episode_id not in refused]
     try:
         asyncio.run(_shred([episode.session_id for episode in written if episode.session_id]))
@@ -50,21 +59,21 @@ def put(results: Sequence[Result]) -> Landed:
         get_run_logger().warning(
             "the episodes have landed, but not all of their sessions could be made unreadable: %s", error
         )
-    return landed
 
 
 @task(cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5, retry_condition_fn=infrastructure)
 def shred_what_landed() -> int:
-    """Make sessions unreadable whose episode has landed, or is in quarantine for a week. Returns how many.
+    """Make sessions unreadable whose episode has landed; after a week also those whose episode was refused or never came.
 
-    Landing does it; this is for what landed while the gateway did not answer.
+    Landing does it; this is for what landed while the gateway did not answer, for what is in quarantine, and for attempts of
+    our own that were killed or replaced. Outside applications' sessions wait until they are ingested. Returns how many.
     """
     try:
         count = asyncio.run(_shred_closed())
     except GatewayUnavailable as error:
         print(f"no sessions shredded: {error}")
         return 0
-    print(f"sessions of landed episodes that could still be read: {count}, now shredded")
+    print(f"sessions that could still be read and need not be: {count}, now shredded")
     return count
 
 
@@ -73,13 +82,13 @@ async def _shred_closed() -> int:
         closed = await gateway.closed_sessions()
         # A flow's session has its episode's id as its task; an outside application's is named after the session.
         names = {one["session_id"]: {one["task_id"], episode_of(one)} for one in closed}
-        landed, refused = ingesting.settled(None, set().union(*names.values()))
-        long_ago = now() - timedelta(days=REFUSED_DAYS)
+        done, kept = ingesting.settled(None, set().union(*names.values()))
+        long_ago = now() - timedelta(days=KEPT_DAYS)
         over = [
             one["session_id"]
             for one in closed
-            if names[one["session_id"]] & landed
-            or (names[one["session_id"]] & refused and datetime.fromisoformat(one["ended_at"]) < long_ago)
+            if names[one["session_id"]] & done
+            or (names[one["session_id"]] & kept and datetime.fromisoformat(one["ended_at"]) < long_ago)
         ]
         return await gateway.shred_sessions(over)
 

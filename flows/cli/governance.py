@@ -89,7 +89,16 @@ def _planned(subject: str | None, episodes: list[str], reason: str | None, *, dr
 
     if reason is None and not dry_run:
         raise typer.BadParameter("say why: --reason 'ticket 4711'")
-    return plan.plan(None, subject=subject, episode_ids=episodes, reason=reason or "", requested_by=audit.user())
+    from tasks.erase import recorded
+
+    return plan.plan(
+        None,
+        subject=subject,
+        episode_ids=episodes,
+        reason=reason or "",
+        requested_by=audit.user(),
+        recorded=recorded,
+    )
 
 
 def _show(made: "Plan") -> None:

@@ -6,7 +6,6 @@ is not the lake's (journal, runs, work trees, servers) is removed between by `ta
 """
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,6 +65,8 @@ def remove(plan: Plan, told: Callable[[str, int], None] = lambda _table, _rows: 
         plan.files += done.files
         plan.save()
         told(table, done.rows)
+    refresh(plan)  # counts what went, before anything else of the subject lands
+    plan.save()
     _forget_in_audit(plan)
 
 
@@ -80,7 +81,7 @@ def look(plan: Plan) -> Scanned:
 
     scan.folder(root, search, scanned, skip=own)
     if not store.is_folder(plan.lake):
-        scan.tables(plan.lake, search, scanned)
+        scan.bucket(plan.lake, search, scanned)
     elif not Path(plan.lake).resolve().is_relative_to(root):
         scan.folder(Path(plan.lake), search, scanned)
     return scanned
@@ -91,7 +92,7 @@ def finish(
 ) -> Erasure:
     """Sign what was done, write it to `erasures`, to a report as JSON and Markdown, and to the audit; forget the plan.
 
-    LeftOver where the scan found something, or could not read a file that may hold something.
+    LeftOver where the scan found something, could not read a file that may hold something, or rows landed while it looked.
     """
     if scanned.found or scanned.unread:
         places = [f"{place}: {', '.join(what)}" for place, what in scanned.found.items()]
@@ -103,6 +104,13 @@ def finish(
             + f"\nRemove these files, or end what writes them, then repeat: lakeloop erase --resume {plan.erasure_id}"
         )
     refresh(plan)
+    if plan.rows:  # no tombstone was there for them, and the scan did not know their words
+        plan.save()
+        told = ", ".join(f"{table}: {rows}" for table, rows in plan.rows.items())
+        raise LeftOver(
+            f"erasure {plan.erasure_id} is not done: while the scan looked, rows of it landed ({told}). End what lands them, then "
+            f"repeat: lakeloop erase --resume {plan.erasure_id}"
+        )
     row = _signed(plan, scanned=_told(plan, scanned))
     Writer(plan.lake).append("erasures", [row])
     _write_report(row, notes or {})
@@ -166,7 +174,7 @@ def _forget_in_audit(plan: Plan) -> None:
 
 def _forgotten(text: str, names: list[str]) -> str:
     for name in names:
-        text = re.sub(rf"(?<![A-Za-z0-9_-]){re.escape(name)}(?![A-Za-z0-9_-])", _stand_in(name), text)
+        text = scan.replaced(text, name, _stand_in(name))
     return text
 
 

@@ -5,7 +5,7 @@ The file is the only place where the ids and the subject's name stay while an er
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -25,7 +25,7 @@ BY_EPISODE = [name for name, table in TABLES.items() if "episode_id" in table.re
 
 
 class NothingToErase(LookupError):
-    """Neither the lake nor its quarantine has anything of this subject or these episodes."""
+    """Neither the lake nor its quarantine nor the gateway's journal has anything of this subject or these episodes."""
 
 
 class BadRequest(ValueError):
@@ -113,9 +113,11 @@ def plan(
     episode_ids: Sequence[str] = (),
     reason: str,
     requested_by: str,
+    recorded: Callable[[Plan], Collection[str]] = lambda _: (),
 ) -> Plan:
     """What erasing a subject, or these episodes, would remove. Writes nothing. An unfinished erasure of the same goes on.
 
+    `recorded` tells the episodes of these that the gateway's journal has, also where they have not landed.
     NothingToErase where there is nothing, or only what was erased before.
     """
     where, asked = store.location(lake), sorted(set(episode_ids))
@@ -136,10 +138,14 @@ def plan(
         begun_at=now(),
     )
     refresh(made)
-    if earlier is None and not any(made.rows.values()):
+    sessions = recorded(made)
+    if set(sessions) - set(made.episode_ids):
+        made.episode_ids = sorted({*made.episode_ids, *sessions})
+        refresh(made)
+    if earlier is None and not any(made.rows.values()) and not sessions:
         before = erased_among(where, asked)
         of = f"of subject {subject!r}" if subject is not None else f"of {', '.join(asked)}"
-        raise NothingToErase(f"the lake has nothing {of}" + ("; it was erased before" if before else ""))
+        raise NothingToErase(f"there is nothing {of}" + ("; it was erased before" if before else ""))
     return made
 
 

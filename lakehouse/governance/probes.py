@@ -26,6 +26,10 @@ TOKENS = (8, 16)
 PER_VALUE = 2  # pieces of one string or list
 PER_KEY = 3  # values of one column that pieces are taken of, per episode
 BATCH_ROWS = 512
+ESCAPED = 8  # backslashes before one character: JSON within JSON within JSON
+# What JSON writes behind a backslash.
+_SHORT = {'"': '"', "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
+_SPECIAL = re.compile(r"[^\x20-\x7e]|[\"\\/<>&']")  # what some writer of JSON escapes
 _PLAIN = re.compile(r"[^\"\\\x00-\x1f\x7f]+")  # the same bytes in text as in JSON, however often it is escaped
 
 
@@ -42,13 +46,37 @@ class Probes(BaseModel):
     def patterns(self) -> dict[bytes, str]:
         """Every form in which a piece may lie in a file, with what it is."""
         forms = {text.encode(): "text" for text in self.texts}
-        forms |= {json.dumps(text)[1:-1].encode(): "text" for text in self.texts}
+        once = [json.dumps(text)[1:-1] for text in self.texts]
+        forms |= {form.encode(): "text" for text in once for form in (text, json.dumps(text)[1:-1])}
         for ids in self.tokens:
             for number in (np.int32, np.int64):
                 forms[np.array(ids, number).tobytes()] = "tokens"
             for between in (",", ", "):
                 forms[between.join(map(str, ids)).encode()] = "tokens"
         return forms
+
+
+def spelled(name: str) -> bytes:
+    """A regular expression of a name as it stands in text, and as any writer of JSON escapes it, one document in another too."""
+    return b"".join(map(_character, name))
+
+
+def longest(name: str) -> int:
+    """Bytes of the longest match of `spelled`."""
+    return len(name.encode("utf-16-le")) // 2 * (ESCAPED + len("u0000"))
+
+
+def _character(one: str) -> bytes:
+    raw = re.escape(one.encode())
+    if not _SPECIAL.match(one):
+        return raw
+    slashes = rb"\\{1,%d}" % ESCAPED
+    units = memoryview(one.encode("utf-16")[2:]).cast("H")
+    code = b"".join(slashes + b"u(?i:%04x)" % unit for unit in units)
+    if one == "\\":
+        return b"(?:" + slashes + b"|" + code + b")"
+    short = [slashes + _SHORT[one].encode()] if one in _SHORT else []
+    return b"(?:" + b"|".join([code, *short, raw]) + b")"
 
 
 def choose(lake: str, going: Mapping[str, Rule], names: Sequence[str]) -> Probes:

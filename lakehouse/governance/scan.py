@@ -13,23 +13,25 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
 
 from lakehouse import store
-from lakehouse.governance.files import Files
 from lakehouse.governance.matcher import SHORTEST, Matcher
-from lakehouse.governance.probes import Probes, flat
-from lakehouse.schema import TABLES
+from lakehouse.governance.probes import Probes, flat, longest, spelled
 
 CHUNK = 1 << 24
-LARGEST_UNPACKED = 1 << 30  # bytes of one archive's contents that are looked at
+LARGEST_UNPACKED = 1 << 36  # bytes of one archive's contents: one made to be endless must not hold up an erasure
 _ID = re.compile(r"ep-[0-9a-f]{24}")
 _WITHIN = re.compile(rb"[A-Za-z0-9_-]")
-_ESCAPE = re.compile(rb"\\[bfnrt]")  # in JSON a word may stand right behind the letter of an escape
+_ESCAPE = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})$")  # in JSON a word may stand right behind such letters
+_BEFORE = len(r"\u0000")
 
 
 @dataclass
@@ -54,9 +56,9 @@ class Search:
         ids = {name.encode(): "id" for name in probes.names if _ID.fullmatch(name)}  # not part of any other word
         self._what = {raw: what for raw, what in (probes.patterns() | ids).items() if len(raw) >= SHORTEST}
         self._pieces = Matcher(self._what)
-        words = sorted((re.escape(name.encode()) for name in probes.names if not _ID.fullmatch(name)), key=len)
-        self._words = re.compile(b"|".join(reversed(words))) if words else None
-        self.overlap = max([self._pieces.longest, *(len(word) + 2 for word in words)])
+        words = sorted((name for name in probes.names if not _ID.fullmatch(name)), key=len, reverse=True)
+        self._words = re.compile(b"|".join(map(spelled, words))) if words else None
+        self.overlap = max([self._pieces.longest, *(_BEFORE + longest(word) + 1 for word in words)])
 
     def __call__(self, data: bytes) -> set[str]:
         """What occurs: "id", "text", "tokens", or "name" for the subject and what is named after it."""
@@ -87,8 +89,14 @@ class Search:
 
 
 def _whole_word(hit: re.Match[bytes]) -> bool:
-    before, after = hit.string[max(0, hit.start() - 2) : hit.start()], hit.string[hit.end() : hit.end() + 1]
-    return not _WITHIN.match(after) and (not _WITHIN.match(before[-1:]) or bool(_ESCAPE.match(before)))
+    before, after = hit.string[max(0, hit.start() - _BEFORE) : hit.start()], hit.string[hit.end() : hit.end() + 1]
+    return not _WITHIN.match(after) and (not _WITHIN.match(before[-1:]) or bool(_ESCAPE.search(before)))
+
+
+def replaced(text: str, name: str, by: str) -> str:
+    """The text with another word wherever the name stands as a whole word, also as JSON escapes it."""
+    put = by.encode()
+    return re.sub(spelled(name), lambda hit: put if _whole_word(hit) else hit[0], text.encode()).decode()
 
 
 def folder(root: Path, search: Search, scanned: Scanned, *, skip: Callable[[Path], bool] = lambda _: False) -> None:
@@ -98,92 +106,95 @@ def folder(root: Path, search: Search, scanned: Scanned, *, skip: Callable[[Path
             path = Path(where, name)
             if path.is_symlink() or not path.is_file() or skip(path):
                 continue
-            scanned.add(str(path), search(str(path.relative_to(root)).encode()))  # a name may say it too
-            _file(path, str(path), search, scanned)
+            scanned.add(str(path), search(os.fsencode(path.relative_to(root))))  # a name may say it too
+            _file(partial(_opened, path), str(path), search, scanned)
 
 
-def tables(lake: str, search: Search, scanned: Scanned) -> None:
-    """Look through every file of every table of a lake on an object store."""
-    for table in TABLES:
-        delta = store.opened(lake, table)
-        if delta is not None:
-            files = Files(lake, delta)
-            for path in files.sizes():
-                _whole(files.read(path), f"{lake}/{table}/{path}", search, scanned)
+def bucket(lake: str, search: Search, scanned: Scanned) -> None:
+    """Look through every object under the URL of a lake on an object store, whoever put it there."""
+    files = pyarrow.fs.PyFileSystem(DeltaStorageHandler(lake, options=store.options(lake)))
+    for one in files.get_file_info(pyarrow.fs.FileSelector("", recursive=True)):
+        if one.type == pyarrow.fs.FileType.File:
+            name = one.path.lstrip("/")
+            scanned.add(f"{lake}/{name}", search(name.encode()))
+            _file(partial(_object, files, one.path), f"{lake}/{name}", search, scanned)
 
 
-def _file(path: Path, place: str, search: Search, scanned: Scanned) -> None:
+def _opened(path: Path) -> IO[bytes]:
+    return path.open("rb")
+
+
+def _object(files: pyarrow.fs.FileSystem, path: str) -> IO[bytes]:
+    return io.BufferedReader(files.open_input_file(path), CHUNK)  # else a request for every few bytes
+
+
+def _file(opened: Callable[[], IO[bytes]], place: str, search: Search, scanned: Scanned) -> None:
     try:
-        with path.open("rb") as file:
-            head = file.read(4)
-            file.seek(0)
-            if _unpacker(path.name, head):
-                _whole(file.read(), place, search, scanned)
-                return
+        with opened() as file:
             scanned.files += 1
-            rest = b""
+            head = rest = b""
             while chunk := file.read(CHUNK):
+                head = head or chunk[:4]
                 scanned.bytes += len(chunk)
                 scanned.add(place, search(rest + chunk))
                 rest = (rest + chunk)[-search.overlap :]
+            file.seek(0)
+            for found in _inside(file, head, search):
+                scanned.add(place, found)
     except FileNotFoundError:
         return  # gone while we looked: a log that was rotated, a file of a running server
-    except OSError as error:
-        scanned.unread.append(f"{place}: {error}")
-
-
-def _whole(content: bytes, place: str, search: Search, scanned: Scanned) -> None:
-    scanned.files += 1
-    scanned.bytes += len(content)
-    scanned.add(place, search(content))
-    unpack = _unpacker(place, content[:4])
-    if unpack is None:
-        return
-    try:
-        scanned.add(place, unpack(content, search))
     except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
         scanned.unread.append(f"{place}: {error}")
 
 
-def _unpacker(name: str, head: bytes) -> Callable[[bytes, Search], set[str]] | None:
+def _inside(file: IO[bytes], head: bytes, search: Search) -> Iterator[set[str]]:
+    """What is found in a file's contents, by its first bytes; nothing where it is no archive."""
     if head == b"PAR1":
-        return _parquet
-    if head[:2] == b"\x1f\x8b":
-        return lambda content, search: _stream(gzip.GzipFile(fileobj=io.BytesIO(content)), search)
-    if head == b"PK\x03\x04":
-        return _zip
-    if len(head) > 1 and head[0] == 0x78 and head[1] in (0x01, 0x5E, 0x9C, 0xDA):
-        return lambda content, search: search(zlib.decompressobj().decompress(content, LARGEST_UNPACKED))
-    return None
+        yield from _parquet(file, search)
+    elif head[:2] == b"\x1f\x8b":
+        yield from _unpacked(_pieces(gzip.GzipFile(fileobj=file)), search)
+    elif head == b"PK\x03\x04":
+        yield from _unpacked(_zip(file), search)
+    elif len(head) > 1 and head[0] == 0x78 and head[1] in (0x01, 0x5E, 0x9C, 0xDA):
+        yield from _unpacked(_zlib(file), search)
 
 
-def _parquet(content: bytes, search: Search) -> set[str]:
-    held = pq.ParquetFile(io.BytesIO(content))
-    found: set[str] = set()
+def _unpacked(pieces: Iterable[bytes], search: Search) -> Iterator[set[str]]:
+    """What is found in an archive's contents. ValueError where they are too many to be searched to their end."""
+    rest, total = b"", 0
+    for piece in pieces:
+        total += len(piece)
+        if total > LARGEST_UNPACKED:
+            raise ValueError(f"unpacks to more than {LARGEST_UNPACKED:,} bytes and was not searched to its end")
+        yield search(rest + piece)
+        rest = (rest + piece)[-search.overlap :]
+
+
+def _pieces(stream: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    while piece := stream.read(CHUNK):
+        yield piece
+
+
+def _zip(file: IO[bytes]) -> Iterator[bytes]:
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            yield f"\0{name}\0".encode()
+            with archive.open(name) as member:
+                yield from _pieces(member)
+
+
+def _zlib(file: IO[bytes]) -> Iterator[bytes]:
+    engine = zlib.decompressobj()
+    while not engine.eof and (packed := engine.unconsumed_tail or file.read(CHUNK)):
+        yield engine.decompress(packed, CHUNK)
+    yield engine.flush()
+
+
+def _parquet(file: IO[bytes], search: Search) -> Iterator[set[str]]:
+    held = pq.ParquetFile(file)
     for group in range(held.num_row_groups):
         for column in held.read_row_group(group).columns:
-            found |= search.column(column)
-    return found
-
-
-def _zip(content: bytes, search: Search) -> set[str]:
-    found: set[str] = set()
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for name in archive.namelist():
-            found |= search(name.encode())
-            with archive.open(name) as member:
-                found |= _stream(member, search)
-    return found
-
-
-def _stream(stream: "IO[bytes] | gzip.GzipFile", search: Search) -> set[str]:
-    found: set[str] = set()
-    rest, total = b"", 0
-    while (chunk := stream.read(CHUNK)) and total < LARGEST_UNPACKED:
-        total += len(chunk)
-        found |= search(rest + chunk)
-        rest = (rest + chunk)[-search.overlap :]
-    return found
+            yield search.column(column)
 
 
 def _strings(column: pa.ChunkedArray) -> Iterator[pa.Array]:

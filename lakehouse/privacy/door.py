@@ -152,7 +152,7 @@ class _Batch:
 
 
 def _refusal(table: str, episode: Episode | None, key: str, content: str, rule: str) -> Quarantined:
-    """Without the content; `content` is its digest."""
+    """Without the content, of which `content` is the digest; with whose data it is, so that it can be erased."""
     return Quarantined(
         quarantine_id="qu-" + digest(table, key, content)[:24],
         table_name=table,
@@ -160,7 +160,7 @@ def _refusal(table: str, episode: Episode | None, key: str, content: str, rule: 
         attempt_id=episode.attempt_id if episode else None,
         row_key=key,
         rule=rule,
-        payload=None,
+        payload=dumps({"subject": episode.subject}) if episode and episode.subject else None,
         payload_digest=content,
         quarantined_at=now(),
     )

@@ -1,14 +1,20 @@
 """A lake in an object store, against an S3 server on this machine."""
 
+import gzip
+import io
 import subprocess
 import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
 
 from lakehouse import commits, store
+from lakehouse.governance import erase, plan
 from lakehouse.governance.files import Files
 from lakehouse.governance.purge import purge, rows_with
 from lakehouse.objects import UnsupportedStore, options, secret
@@ -151,3 +157,44 @@ def test_an_erased_row_is_in_no_object_of_the_bucket(bucket, make):
     assert not any(gone.encode() in files.read(path) for path in files.sizes())
     with connect(bucket) as lake:
         assert lake.execute("select episode_id from bronze.calls").fetchall() == [(kept,)]
+
+
+def test_an_erasure_is_signed_only_when_no_object_under_the_url_holds_the_subject(
+    bucket, server, make, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+
+    def put(name, content):
+        at = bucket.replace("s3:/", server) + name
+        assert httpx.put(at, content=content, trust_env=False, timeout=DEADLINE_S).status_code == 200
+
+    def erased():
+        wanted = plan.plan(bucket, subject="ada-lovelace", reason="ticket", requested_by="bob")
+        erase.begin(wanted)
+        erase.remove(wanted)
+        return erase.finish(wanted, erase.look(wanted))
+
+    make.batch("p", 0).land(bucket)
+    make.batch("shop", 0, subject="ada-lovelace").land(bucket)
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("who", "of ada-lovelace")
+    planted = {
+        "/exports/copy.txt": b"ada-lovelace",
+        "/exports/copy.gz": gzip.compress(b"of ada-lovelace"),
+        "/calls/copy.zip": zipped.getvalue(),
+        "/ada-lovelace/empty": b"",
+    }
+    for name, content in planted.items():
+        put(name, content)
+    put("-of-another/copy.txt", b"ada-lovelace")  # beside the lake, not in it
+    with pytest.raises(erase.LeftOver, match="found in 4 places") as told:
+        erased()
+    assert all(bucket + name in str(told.value) for name in planted)
+    assert erase.erasures(bucket)[0].scanned is None
+    objects = PyFileSystem(DeltaStorageHandler(bucket, options=options(bucket)))
+    for name in planted:
+        objects.delete_file(name.lstrip("/"))
+    row = erased()
+    assert erase.verify(row) and '"found":0' in row.scanned
+    assert query("select count(*) as n from episodes", bucket)["n"][0] == 1

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import struct
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -202,6 +203,45 @@ def test_nothing_beside_the_lake_is_left_either(played, landed, registry):
         assert journal.execute("select session_id, n from sessions").fetchall() == [("shop/9-2", 2)]
         assert journal.execute("select digest from keys").fetchall() == [("k2",)]
     assert sorted(path.name for path in (home().keys / "sessions").iterdir()) == ["2"]
+
+
+async def test_a_subject_whose_data_did_not_land_or_was_refused_can_be_erased(registry):
+    def asked(recorded=erase.recorded):
+        return plans.plan(None, subject=SUBJECT, reason="ticket 7", requested_by="bob", recorded=recorded)
+
+    with pytest.raises(plans.NothingToErase, match="nothing of subject"):
+        asked()
+    journal = Journal(home().gateway / "journal.db", home().keys / "sessions")
+    for row in (replace(session(1, "shop/9"), subject=SUBJECT), session(2, "shop/9")):
+        await journal.start_session(row, [])
+    journal.close()
+    episodes, calls, actions, _ = _episode(None)
+    assert Writer().land(episodes, calls, actions, []).quarantined == [EPISODE]  # no tokenizer is known
+    plan = asked()
+    for one in (plan, asked(lambda _: ())):  # the lake alone knows it too
+        assert one.episode_ids == [EPISODE] and one.rows == {"quarantine": 1}
+    plan.save()
+    erase.remove_rows.fn(plan.erasure_id)
+    assert erase.remove_sessions.fn(plan.erasure_id) == 1
+    row, _ = erase.proved(plans.load(plan.erasure_id), [])
+    assert core.verify(row) and json.loads(row.rows) == {"quarantine": 1}
+    with sqlite3.connect(home().gateway / "journal.db") as left:
+        assert left.execute("select session_id from sessions").fetchall() == [("shop/9-2",)]
+    assert Writer().land(episodes, calls, actions, []).skipped == [EPISODE]
+
+
+async def test_a_session_that_has_not_landed_is_enough_to_erase_a_subject_and_lands_no_more(registry):
+    journal = Journal(home().gateway / "journal.db", home().keys / "sessions")
+    await journal.start_session(replace(session(1, "shop/9"), subject=SUBJECT), [])
+    journal.close()
+    plan = plans.plan(None, subject=SUBJECT, reason="ticket 7", requested_by="bob", recorded=erase.recorded)
+    assert plan.episode_ids == [EPISODE] and not plan.rows
+    plan.save()
+    erase.remove_rows.fn(plan.erasure_id)
+    assert Writer().land(*_episode(None)).skipped == [EPISODE]
+    assert erase.remove_sessions.fn(plan.erasure_id) == 1
+    row, _ = erase.proved(plans.load(plan.erasure_id), [])
+    assert core.verify(row)
 
 
 def plan_of_ada():

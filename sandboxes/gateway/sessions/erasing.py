@@ -5,12 +5,37 @@ It works on the file, whether or not a gateway runs on it: SQLite takes turns be
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxes.gateway.sessions.vault import Vault
 
 PATIENCE_S = 30.0
 Mine = Callable[[str, str, str, str | None], bool]  # session id, task id, start as ISO 8601, subject
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A session of which the journal still has something."""
+
+    n: int
+    session_id: str
+    task_id: str
+    started_at: str  # ISO 8601
+
+
+def sessions(journal: Path, mine: Mine) -> list[Kept]:
+    """The sessions that `mine` tells. A journal that is not there has none.
+
+    sqlite3.OperationalError where a gateway holds a lock for too long.
+    """
+    if not journal.exists():
+        return []
+    db = _opened(journal)
+    try:
+        return _sessions(db, mine)
+    finally:
+        db.close()
 
 
 def erase_sessions(journal: Path, keys: Path, mine: Mine) -> int:
@@ -22,20 +47,28 @@ def erase_sessions(journal: Path, keys: Path, mine: Mine) -> int:
     """
     if not journal.exists():
         return 0
-    db = sqlite3.connect(journal, timeout=PATIENCE_S, isolation_level=None)
+    db = _opened(journal)
     try:
         db.execute("pragma secure_delete = on")
-        subject = "subject" if "subject" in _columns(db, "sessions") else "null"  # a journal of an older release
-        rows = db.execute(f"select n, session_id, task_id, started_at, {subject} from sessions").fetchall()  # noqa: S608
-        gone = [(n, about[0]) for n, *about in rows if mine(*about)]
-        for n, session_id in gone:  # one transaction each, so that answers are not kept waiting
-            Vault(keys).destroy(n)
-            _erase(db, session_id)
+        gone = _sessions(db, mine)
+        for one in gone:  # one transaction each, so that answers are not kept waiting
+            Vault(keys).destroy(one.n)
+            _erase(db, one.session_id)
         if gone:
             db.execute("pragma wal_checkpoint(truncate)").fetchall()
         return len(gone)
     finally:
         db.close()
+
+
+def _opened(journal: Path) -> sqlite3.Connection:
+    return sqlite3.connect(journal, timeout=PATIENCE_S, isolation_level=None)
+
+
+def _sessions(db: sqlite3.Connection, mine: Mine) -> list[Kept]:
+    subject = "subject" if "subject" in _columns(db, "sessions") else "null"  # a journal of an older release
+    rows = db.execute(f"select n, session_id, task_id, started_at, {subject} from sessions").fetchall()  # noqa: S608
+    return [Kept(n, *about[:3]) for n, *about in rows if mine(*about)]
 
 
 def _erase(db: sqlite3.Connection, session_id: str) -> None:

@@ -8,6 +8,8 @@ from lakehouse.governance import audit, plan
 from lakehouse.home import home
 from lakehouse.records import Review, now
 from lakehouse.write import Writer
+from sandboxes.gateway.sessions.journal import Journal
+from sandboxes.gateway.sessions.schema import SessionRow
 
 ID = "ep-0123456789abcdef01234567"
 
@@ -28,6 +30,16 @@ def test_a_dry_run_says_what_would_go_and_leaves_no_plan(reviewed):
     assert "reviews" in reviewed("erase", "--episode", ID, "--dry-run").out
 
 
+async def test_a_subject_that_only_the_journal_knows_is_found(reviewed):
+    journal = Journal(home().gateway / "journal.db", home().keys / "sessions")
+    about = {"task_id": "shop/1", "mode": "policy", "engine_version": "1", "template_digest": "d"}
+    row = SessionRow(n=1, session_id="shop/1-1", **about, started_at=now().isoformat(), subject="customer-17")
+    await journal.start_session(row, [])
+    journal.close()
+    ended = reviewed("erase", "--subject", "customer-17", "--dry-run", "--json")
+    assert (json.loads(ended.out)["episodes"], json.loads(ended.out)["rows"]) == (1, {})
+
+
 def test_a_plan_is_kept_for_the_deployment_and_listed(reviewed):
     ended = reviewed("erase", "--episode", ID, "--reason", "ticket", "--plan", "--json")
     (planned,) = plan.under_way()
@@ -37,7 +49,7 @@ def test_a_plan_is_kept_for_the_deployment_and_listed(reviewed):
 
 def test_what_cannot_be_erased_is_told(reviewed):
     assert "say why" in reviewed("erase", "--episode", ID).said
-    assert "has nothing" in reviewed("erase", "--subject", "nobody", "--reason", "t", "--yes").said
+    assert "there is nothing" in reviewed("erase", "--subject", "nobody", "--reason", "t", "--yes").said
     assert "no erasure 'ee-0'" in reviewed("erase", "--resume", "ee-0").said
     ended = reviewed("erase", "--episode", ID, "--reason", "t", "--yes")
     assert (ended.status, "Run `lakeloop up` first" in ended.said) == (1, True)

@@ -181,6 +181,22 @@ def test_what_the_subject_lands_while_it_is_under_way_goes_too(town, make):
     assert late.episodes[0].episode_id.encode() not in town.bytes()
 
 
+def test_what_the_subject_lands_while_the_scan_looks_is_not_signed_as_gone(town, make):
+    wanted = planned(town)
+    erase.begin(wanted)
+    erase.remove(wanted)
+    scanned = erase.look(wanted)
+    assert not scanned.found
+    late = make.batch("p", 7, subject="ada-lovelace")
+    assert late.land(town.lake).episodes == 1
+    with pytest.raises(erase.LeftOver, match=r"landed \(.*episodes: 1.*--resume " + wanted.erasure_id):
+        erase.finish(wanted, scanned)
+    assert erase.erasures(town.lake)[0].scanned is None
+    row = erased(town)
+    assert len(row.episode_ids) == 2 and json.loads(row.rows)["episodes"] == 2
+    assert late.episodes[0].episode_id.encode() not in town.bytes()
+
+
 def test_a_pin_to_what_is_gone_names_the_erasure_and_other_pins_hold(after):
     town, row = after.town, after.row
     with connect(town.lake, pinned={"calls": after.newest}) as lake, pytest.raises(ErasedVersion, match=row.erasure_id):

@@ -86,6 +86,44 @@ def test_names_are_whole_words(tmp_path, written, told):
     assert found(tmp_path) == told
 
 
+NAMES = ["Jürgen-17", 'o"neil 17', "back\\slash", "a/b<c>&'d", "🦊-17", "two\nlines"]
+
+
+def nested(text, **how):
+    """A text in a JSON document, that in another, and that in a third."""
+    told = [json.dumps({"who": text}, **how)]
+    told.append(json.dumps({"said": told[0]}, **how))
+    return [*told, json.dumps([told[1]], **how)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_found_as_text_and_json_have_them_and_are_blanked_there(name):
+    search = scan.Search(Probes(names=[name]))
+    written = [name, f"„{name}“", *nested(name), *nested(name, ensure_ascii=False), *nested(f"„{name}“")]
+    written += [json.dumps(name).replace("/", "\\/"), json.dumps(name).replace("<", "\\u003C").replace("'", "\\u0027")]
+    for text in written:
+        assert search(f"x {text} y".encode()) == {"name"}, text
+        clean = search.blanked(text.encode())
+        assert len(clean) == len(text.encode()) and not search(clean)
+        told = scan.replaced(text, name, "su-1")
+        assert "su-1" in told and not search(told.encode())
+    for other in (f"{name}0", f"x{name}", name[:-1], name[1:]):
+        assert all(search(text.encode()) == set() for text in (other, *nested(other))), other
+
+
+def test_escaped_names_across_the_pieces_a_file_is_read_in_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(scan, "CHUNK", 16)
+    for at in range(16):
+        (tmp_path / "a.json").write_text("." * at + nested("„Jürgen-17“")[2])
+        assert found(tmp_path, Probes(names=["Jürgen-17"])) == {"name"}
+
+
+def test_text_beyond_ascii_is_found_in_json_within_json(tmp_path):
+    text = "der Reiher von Köln schläft um zwölf Uhr"
+    (tmp_path / "a.json").write_text(nested(text)[1])
+    assert found(tmp_path, Probes(texts=[text])) == {"text"}
+
+
 def test_a_name_at_the_edge_of_a_value_is_found_in_parquet(tmp_path):
     parquet(tmp_path / "a.parquet", who=["abc", "customer-1", "abd"] * 20)
     assert "name" in found(tmp_path)
@@ -102,6 +140,24 @@ def test_a_file_that_cannot_be_unpacked_is_told(tmp_path):
     scanned = scan.Scanned()
     scan.folder(tmp_path, scan.Search(PROBES), scanned)
     assert len(scanned.unread) == 1
+
+
+@pytest.mark.parametrize("way", ["gzip", "zlib", "zip"])
+def test_an_archive_that_is_not_searched_to_its_end_is_told(tmp_path, monkeypatch, way):
+    hidden = b"\0" * 3000 + b" customer-1 "
+    if way == "zip":
+        with zipfile.ZipFile(tmp_path / "a", "w", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(4):  # what counts is all of them
+                archive.writestr(f"m{number}", hidden[1000 * number :][:1000])
+    else:
+        (tmp_path / "a").write_bytes({"gzip": gzip, "zlib": zlib}[way].compress(hidden))
+    monkeypatch.setattr(scan, "CHUNK", 256)
+    assert found(tmp_path) == {"name"}
+    monkeypatch.setattr(scan, "LARGEST_UNPACKED", 2000)
+    scanned = scan.Scanned()
+    scan.folder(tmp_path, scan.Search(PROBES), scanned)
+    assert not scanned.found
+    assert [told for told in scanned.unread if "unpacks to more than 2,000 bytes" in told]
 
 
 def test_the_matcher_finds_what_a_plain_search_finds():

@@ -167,11 +167,13 @@ def test_without_a_tokenizer_nothing_gets_through_and_what_is_kept_of_it_is_no_c
 
 def test_quarantine_refuses_what_has_something_and_lets_the_rest_through(make, tokenizer, lake, declare):
     declare(privacy="quarantine")
-    bad, good = conversation(make, tokenizer, TURNS), conversation(make, tokenizer, [("hi", "Hello")], sample=1)
+    bad = conversation(make, tokenizer, TURNS, subject="customer-17")
+    good = conversation(make, tokenizer, [("hi", "Hello")], sample=1)
     found = admitted(bad + good, lake)
     assert [row.episode_id for row in found.episodes] == [good.episodes[0].episode_id]
     [row] = found.quarantine
     assert "email (1)" in row.rule and MAIL not in row.model_dump_json()
+    assert row.payload == '{"subject":"customer-17"}'  # and nothing else
 
 
 def test_problems_that_an_application_brings_are_looked_through_and_others_are_not(make, lake, declare):
