@@ -89,9 +89,8 @@ class Checkpoints:
         """Waits until the checkpoint under way is there, or has failed; every rank hears of a failure on the first."""
         if self._pending is None:
             return
-        failure = _failure(self._pending)
-        self._pending = None
-        failure = next((one for one in self._ranks.gather(failure) if one), None)
+        pending, self._pending = self._pending, None
+        failure = next((one for one in self._ranks.each(lambda: _failure(pending)) if one), None)
         if failure and self._ranks.first:
             shutil.rmtree(folder.partial_of(self._root / f"step-{self._step:08d}"), ignore_errors=True)
             kept = self._complete()
