@@ -34,6 +34,7 @@ class Server(ThreadingHTTPServer):
         self.seen: list[tuple[str, dict[str, Any]]] = []
         self.out_of_order = False
         self.refuse = ""  # a route that is answered with 400
+        self.instead: tuple[int, bytes] | None = None  # what something before the server answers to everything
 
     @property
     def url(self) -> str:
@@ -57,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.server.out_of_order:
+        if self.server.out_of_order or self.server.instead:
             return self._answer(503, {})
         if self.path.endswith(self.server.refuse or "nothing"):
             return self._answer(400, {"error_code": "INVALID_PARAMETER_VALUE"})
@@ -71,8 +72,10 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def _answer(self, code: int, body: dict[str, Any]) -> None:
-        raw = json.dumps(body).encode()
+        code, raw = self.server.instead or (code, json.dumps(body).encode())
         self.send_response(code)
+        if 300 <= code < 400:
+            self.send_header("Location", "/login")
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
@@ -118,6 +121,27 @@ def test_an_outage_delays_metrics_and_stops_nothing(server: Server, tmp_path: Pa
     run.log(2, {"loss": 1.0})
     assert run.finish("FINISHED") == 0
     assert server.metrics("loss") == [(1, 2.0), (2, 1.0)]
+
+
+@pytest.mark.parametrize("instead", [(200, b"<html>maintenance</html>"), (200, b"[]"), (302, b"")])
+def test_what_is_no_answer_of_mlflow_is_an_outage(instead: tuple[int, bytes], server: Server, tmp_path: Path) -> None:
+    server.instead = instead  # at the start
+    run = opened(tmp_path, server)
+    server.instead = None
+    run.flush()
+    assert run.run_id == "made"
+    server.instead = instead  # and later
+    run.log(1, {"loss": 2.0})
+    run.flush()
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"png")
+    run.artifact(picture, picture.name)
+    run.flush()
+    server.instead = None
+    assert run.finish("FINISHED") == 0
+    assert outbox._state(tmp_path).refused == 0
+    assert server.metrics("loss") == [(1, 2.0)]
+    assert server.seen[-1][1]["status"] == "FINISHED"
 
 
 def test_what_an_outage_kept_is_sent_by_another_process_and_once(server: Server, tmp_path: Path) -> None:
