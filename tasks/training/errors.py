@@ -1,5 +1,6 @@
 """The ways a training run ends without a model. Every message names the cause and what to change."""
 
+import os
 import sys
 
 
@@ -25,6 +26,11 @@ class NotFinite(TrainingError):
 
 class RankLost(TrainingError):
     """Another rank ended or is silent; every rank that is left says so."""
+
+
+def own_rank() -> int:
+    """This process's number among those that torchrun started."""
+    return int(os.environ.get("RANK", "0"))
 
 
 def report(error: Exception, *, first: bool) -> None:

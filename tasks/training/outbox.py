@@ -49,7 +49,8 @@ class Outbox:
             (work / QUEUE).unlink(missing_ok=True)
             known = State(facts=facts, target=target, run_id=target.run_id)
         self.state = known
-        self._queue = (work / QUEUE).open("a", encoding="utf-8")
+        self._queue = (work / QUEUE).open("a+", encoding="utf-8")
+        self._queue.truncate(_whole(work / QUEUE))  # a line that a killed process began
         self._client = _client(target)
         self._save()
 
@@ -83,6 +84,13 @@ class Outbox:
                 )
             self.state.sent = end
             self._save()
+
+    @property
+    def status(self) -> str | None:
+        """What the run was last said to be: RUNNING, FINISHED or FAILED."""
+        requests = map(json.loads, (self._work / QUEUE).read_text(encoding="utf-8").splitlines())
+        states = [request["body"]["status"] for request in requests if request.get("route") == "runs/update"]
+        return states[-1] if states else None
 
     @property
     def waiting(self) -> int:
@@ -174,6 +182,21 @@ def is_outage(error: httpx.HTTPError) -> bool:
     return passing or not httpx.codes.is_client_error(code)
 
 
+def left_open(work: Path, facts: dict[str, str]) -> Outbox | None:
+    """The queue of a run that ended otherwise than FINISHED. None where there is no such run, or another process is at it."""
+    state = _state(work)
+    if state is None or state.facts != facts:
+        return None
+    try:
+        box = Outbox(work, state.target, facts)
+    except Busy:
+        return None
+    if box.status != "FINISHED":
+        return box
+    box.close()
+    return None
+
+
 def run_id(work: Path) -> str | None:
     """The MLflow run of a work folder; None where there is none so far."""
     state = _state(work)
@@ -209,6 +232,11 @@ def send_left_over(work: Path) -> bool:
 def _state(work: Path) -> State | None:
     file = work / STATE
     return State.model_validate_json(file.read_text()) if file.exists() else None
+
+
+def _whole(queue: Path) -> int:
+    """Bytes up to the end of its last whole line."""
+    return queue.read_bytes().rfind(b"\n") + 1
 
 
 def _locked(work: Path) -> IO[str]:

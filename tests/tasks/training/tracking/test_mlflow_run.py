@@ -22,6 +22,7 @@ from mlflow.data import get_source
 from tasks.training import outbox
 from tasks.training.config import Dataset, MlflowTarget, TrainConfig
 from tasks.training.errors import TrainingError
+from tasks.training.saving.checkpoint import Checkpoints
 from tasks.training.tracking import mlflow_run, report
 from tasks.training.tracking.metrics import MetricsLog
 
@@ -32,6 +33,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.files: list[str] = []  # artifacts, by their paths
         self.out_of_order = False
         self.refuse = ""  # a route that is answered with 400
         self.instead: tuple[int, bytes] | None = None  # what something before the server answers to everything
@@ -54,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.files.append(self.path)
         self._answer(200, {})
 
     def do_POST(self) -> None:
@@ -106,6 +109,39 @@ def test_a_run_sends_every_step_and_its_settings_and_finishes(
     assert {"key": "config.learning_rate", "value": "0.01"} in sent
     assert server.seen[-1][1]["status"] == "FINISHED"
     assert json.loads((output / "training.json").read_text())["mlflow_run"] == "made"
+
+
+@pytest.mark.parametrize("at", ["checkpoints", "figures"])
+def test_a_run_that_was_killed_behind_its_export_is_ended_when_it_is_started_again(
+    at: str,
+    configure: Callable[..., TrainConfig],
+    train: Callable[[TrainConfig], Path],
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = configure(mlflow={"tracking_uri": server.url}, checkpoint_every=1)
+    with monkeypatch.context() as killed:
+        killed.setattr(report, "end", lambda log, *_: [log._file.close(), log.run._box.close()])
+        if at == "checkpoints":
+            killed.setattr(Checkpoints, "drop", killed_here)
+            with pytest.raises(KeyboardInterrupt):
+                train(config)
+        else:
+            train(config)
+    (config.work_folder / outbox.QUEUE).open("a").write('{"route": "runs/log-ba')
+    statuses = ["RUNNING"]
+    for _ in range(2):
+        assert [body["status"] for route, body in server.seen if route == "runs/update"] == statuses
+        train(config)
+        statuses = ["RUNNING", "FINISHED"]
+    assert any("diagnosis" in str(body.get("tags")) for _, body in server.seen)
+    assert any(path.endswith("figures/loss.png") for path in server.files)
+    assert not (config.work_folder / "checkpoints").exists()
+    assert outbox.left_over(config.work_folder) == []
+
+
+def killed_here(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def opened(work: Path, server: Server, facts: dict[str, str] | None = None) -> mlflow_run.MlflowRun:
