@@ -103,6 +103,7 @@ class Ranks:
 
         failure = self.each(attempt)[0]
         if failure:
+            failure.alike = True
             raise failure
         return result
 

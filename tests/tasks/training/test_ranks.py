@@ -1,6 +1,7 @@
 """Several ranks are one: whole programs, forked from a server that has torch already, killed and started again."""
 
 import contextlib
+import fcntl
 import json
 import multiprocessing
 import os
@@ -167,6 +168,27 @@ def test_weights_and_metrics_are_those_of_one_rank_on_any_number_and_after_the_l
             for name in ("loss", "grad_norm", "tokens_trained", "entropy"):
                 assert found.get(name) == pytest.approx(entry.get(name), rel=1e-3, abs=1e-5), name
         assert not (config.work_folder / "checkpoints").exists()
+
+
+def test_a_rank_says_its_own_reason_and_not_that_of_the_first(
+    configure: Configure, start: Start, tmp_path: Path
+) -> None:
+    file, said = tmp_path / "run.json", tmp_path / "said"
+    file.write_text(configure(ranks=2, rows=tmp_path / "not-here.parquet").model_dump_json())
+    told = {"environment": environment(1, 2, 1), "config": str(file), "said": str(said), "room": 0}
+    second = server.Process(target=exec, args=(PROGRAM, told))
+    second.start()
+    second.join(DEADLINE_S)
+    assert second.exitcode == 1
+    assert "training stopped: rank 1: no training rows at" in said.read_text()
+
+    taken = configure(ranks=2)
+    taken.work_folder.mkdir()
+    with (taken.work_folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        both = start(taken)
+        assert both.statuses() == [1, 1]
+    assert both.said.count("already trains in") == both.said.count("training stopped") == 1
 
 
 def test_a_rank_that_is_long_at_work_is_waited_for(configure: Configure) -> None:
