@@ -73,6 +73,12 @@ def _refuse_unpaired(rows: Rows, config: TrainConfig) -> None:
 def _in_order(chunks: Sequence[Chunk]) -> Rows:
     places = [(number, i) for number, chunk in enumerate(chunks) for i in range(len(chunk.indices))]
     indices = np.concatenate([chunk.indices for chunk in chunks])
+    numbers, times = np.unique(indices, return_counts=True)
+    if twice := numbers[times > 1].tolist():
+        raise RowsRefused(
+            f"{len(twice)} of {len(numbers)} rows are there more than once (row_index {', '.join(map(str, twice[:5]))}): "
+            "export the file from a pinned training set"
+        )
     for chunk in chunks:
         if wrong := chunk.indices[chunk.unequal()[:5]].tolist():
             lists = "input_ids, loss_mask, logprobs, weight_versions and advantages"
