@@ -141,7 +141,9 @@ class Outbox:
             )
             return
         route = f"api/2.0/mlflow-artifacts/artifacts/{path.lstrip('/')}/{name}"
-        _told(self._client.put(route, content=file.read_bytes()))
+        answer = self._client.put(route, content=file.read_bytes()).raise_for_status()
+        if answer.content:  # MLflow says nothing, or {}
+            _told(answer)
 
     def _create(self) -> tuple[str, str]:
         target = self.state.target

@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.files.append(self.path)
-        self._answer(200, {})
+        self._answer(200, None)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -74,8 +74,8 @@ class Handler(BaseHTTPRequestHandler):
             },
         )
 
-    def _answer(self, code: int, body: dict[str, Any]) -> None:
-        code, raw = self.server.instead or (code, json.dumps(body).encode())
+    def _answer(self, code: int, body: dict[str, Any] | None) -> None:
+        code, raw = self.server.instead or (code, b"" if body is None else json.dumps(body).encode())
         self.send_response(code)
         if 300 <= code < 400:
             self.send_header("Location", "/login")
