@@ -62,8 +62,7 @@ def measure(size: str, shape: Shape, steps: int, peak_tflops: float | None) -> d
         if number >= 2:
             took.append(time.perf_counter() - began)
     seconds = float(np.median(took))
-    weights = sum(p.numel() for p in model.parameters() if p.ndim > 1) - vocabulary * hidden
-    work = 6 * weights * batch.unique_tokens + 6 * layers * hidden * sum(len(row.ids) ** 2 for row in rows)
+    work = work_of(model, batch)
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "tokens_per_s": batch.tokens / seconds,
@@ -72,6 +71,19 @@ def measure(size: str, shape: Shape, steps: int, peak_tflops: float | None) -> d
         "mfu": work / seconds / 1e12 / peak_tflops if peak_tflops else None,
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None,
     }
+
+
+def work_of(model: LlamaForCausalLM, batch: Batch) -> int:
+    """Floating-point operations that a forward and a backward pass need; what is computed again does not count.
+
+    A token that rows share is one, attends to what is before it in the tree, and has logits only where one is scored.
+    """
+    config = model.config
+    ends = config.vocab_size * config.hidden_size  # the embeddings are looked up, and the head is reckoned by itself
+    body = sum(p.numel() for p in model.parameters() if p.ndim > 1) - 2 * ends
+    pairs = int((batch.tree.depths + 1).sum())
+    attention = 2 * config.num_hidden_layers * config.hidden_size * pairs  # the scores, and the sums over values
+    return 6 * (body * batch.unique_tokens + ends * len(batch.scored) + attention)
 
 
 def _step(model: LlamaForCausalLM, optimiser: torch.optim.Optimizer, batch: Batch) -> None:

@@ -19,6 +19,7 @@ from tasks.serving import models
 from tasks.stack.settings import Settings
 from tasks.train import choose_rows, fit, starting_point, tell_mlflow, version_folder
 from tasks.training.config import TrainConfig
+from tasks.training.data.loading import check_others
 from tasks.training.objectives import OBJECTIVES, ObjectiveName, Proximal
 from tasks.training.outbox import left_over
 from tasks.training.recipes import recipe
@@ -154,6 +155,7 @@ async def train(
         }
         | _placed(settings, "not-named-yet")
     )
+    await asyncio.to_thread(check_others, config)
     if known is None:
         selection = Selection.model_validate(
             {

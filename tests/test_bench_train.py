@@ -19,6 +19,33 @@ def test_the_gpu_script_runs_on_the_cpu_at_a_toy_size() -> None:
     assert toy["model_tflops"] > 0
 
 
+def test_the_gpu_script_counts_shared_tokens_once_and_the_head_where_a_token_is_scored() -> None:
+    import numpy as np
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from benchmarks.gpu import work_of
+    from tasks.training.data.batch import batch_of
+    from tasks.training.data.mapped import Row
+
+    told = LlamaConfig(
+        vocab_size=10, hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16,
+        num_key_value_heads=1,
+    )  # fmt: skip
+    prompt = [1, 2, 3, 4]
+    values = np.zeros(2, np.float32)
+    rows = [
+        Row(str(i), np.array(prompt + own), np.array([3, 4]), values, values, 1)
+        for i, own in enumerate([[5, 6], [7, 8]])
+    ]
+    layer = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 16  # query, key and value, output, feed-forward
+    # of the tree: 8 tokens, each at 1 to 6 places with itself; scored after the prompt, and after each row's first own token
+    places, scored = 1 + 2 + 3 + 4 + 2 * (5 + 6), 3
+    expected = 6 * (3 * layer * 8 + 10 * 8 * scored) + 12 * 3 * 8 * places
+    shared = batch_of([0, 1], rows, torch.device("cpu"), 4)
+    assert work_of(LlamaForCausalLM(told), shared) == expected
+
+
 def test_recorded_groups_are_the_same_for_the_same_seed_and_share_their_prompt(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -27,7 +27,7 @@ try:
     run(config, rows)
     status = 0
 except (TrainingError, ValidationError, OSError) as error:
-    report(error, first=os.environ.get("RANK", "0") == "0")
+    report(error)
     status = 1
 sys.stdout.flush()
 sys.stderr.flush()

@@ -125,7 +125,7 @@ class TrainConfig(Options):
     compile: bool = Field(default=False, description="Compile each decoder layer with torch.compile; needs a compiler.")
     lora: LoraOptions | None = Field(default=None, description="Train adapters; the output is the merged model.")
     checkpoint_every: int = Field(default=0, ge=0, description="Steps between resumable checkpoints; 0 for none.")
-    timeout_s: float = Field(default=600, gt=0, description="Longest wait of one rank for the others.")
+    timeout_s: float = Field(default=600, gt=0, description="Longest silence of a rank that others wait for.")
     mlflow: MlflowTarget | None = None
 
     @field_validator("temperature", mode="before")

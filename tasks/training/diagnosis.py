@@ -36,10 +36,14 @@ class Diagnosis:
 
 
 def history(file: Path) -> list[dict[str, Any]]:
-    """The entries of a run's `metrics.jsonl`, in their order; none where the run did not come so far."""
+    """The entries of a run's `metrics.jsonl`, in their order; none where the run did not come so far.
+
+    A last line without its end is left out: it is being written, or a kill or a full disk cut it off.
+    """
     if not file.exists():
         return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    with file.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def diagnose(entries: Sequence[Entry]) -> list[Diagnosis]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from tasks.training.errors import TrainingError
 
 DONE = "DONE"
@@ -83,7 +85,7 @@ def _sync(path: Path) -> None:
 
 
 def check_model(folder: Path) -> None:
-    """Raises TrainingError unless the folder holds a model, its tokenizer and safetensors weights."""
+    """Raises TrainingError unless the folder holds a model, its tokenizer and safetensors weights, as far as a look tells."""
     needed = {
         "config.json": folder / "config.json",
         "a tokenizer (tokenizer.json or tokenizer.model)": next(
@@ -94,6 +96,15 @@ def check_model(folder: Path) -> None:
     missing = [what for what, file in needed.items() if not file.is_file()]
     if missing:
         raise TrainingError(f"{folder} is not a model folder in Hugging Face format: it lacks {', '.join(missing)}")
+    file = needed["config.json"]
+    try:
+        if not isinstance(json.loads(file.read_text(encoding="utf-8")), dict):
+            raise ValueError("it is no object")
+        for file in sorted(folder.glob("*.safetensors")):
+            with safe_open(file, framework="numpy"):  # reads the header, and whether all of the file is there
+                pass
+    except (ValueError, SafetensorError) as error:
+        raise TrainingError(f"{file} is broken or cut off ({error}): fetch or copy the model anew") from error
 
 
 def copy_companions(source: Path, target: Path) -> None:

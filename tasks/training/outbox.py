@@ -49,7 +49,8 @@ class Outbox:
             (work / QUEUE).unlink(missing_ok=True)
             known = State(facts=facts, target=target, run_id=target.run_id)
         self.state = known
-        self._queue = (work / QUEUE).open("a", encoding="utf-8")
+        self._queue = (work / QUEUE).open("a+", encoding="utf-8")
+        self._queue.truncate(_whole(work / QUEUE))  # a line that a killed process began
         self._client = _client(target)
         self._save()
 
@@ -83,6 +84,13 @@ class Outbox:
                 )
             self.state.sent = end
             self._save()
+
+    @property
+    def status(self) -> str | None:
+        """What the run was last said to be: RUNNING, FINISHED or FAILED."""
+        requests = map(json.loads, (self._work / QUEUE).read_text(encoding="utf-8").splitlines())
+        states = [request["body"]["status"] for request in requests if request.get("route") == "runs/update"]
+        return states[-1] if states else None
 
     @property
     def waiting(self) -> int:
@@ -125,7 +133,7 @@ class Outbox:
     def _put_file(self, file: Path, name: str) -> None:
         if self.state.artifacts is None:
             found = self._client.get("api/2.0/mlflow/runs/get", params={"run_id": self.state.run_id})
-            self.state.artifacts = found.raise_for_status().json()["run"]["info"]["artifact_uri"]
+            self.state.artifacts = _told(found, "run", "info", "artifact_uri")
         scheme, _, path = str(self.state.artifacts).partition(":")
         if scheme != "mlflow-artifacts" or not file.exists():
             sys.stderr.write(
@@ -133,22 +141,25 @@ class Outbox:
             )
             return
         route = f"api/2.0/mlflow-artifacts/artifacts/{path.lstrip('/')}/{name}"
-        self._client.put(route, content=file.read_bytes()).raise_for_status()
+        answer = self._client.put(route, content=file.read_bytes()).raise_for_status()
+        if answer.content:  # MLflow says nothing, or {}
+            _told(answer)
 
     def _create(self) -> tuple[str, str]:
         target = self.state.target
         asked = {"experiment_name": target.experiment}
         found = self._client.get("api/2.0/mlflow/experiments/get-by-name", params=asked)
         if found.status_code == httpx.codes.NOT_FOUND:
-            experiment = self._call("experiments/create", {"name": target.experiment})["experiment_id"]
+            experiment = _told(self._call("experiments/create", {"name": target.experiment}), "experiment_id")
         else:
-            experiment = found.raise_for_status().json()["experiment"]["experiment_id"]
+            experiment = _told(found, "experiment", "experiment_id")
         wanted = {"experiment_id": experiment, "start_time": int(time.time() * 1000), "run_name": target.run_name}
-        info = self._call("runs/create", wanted)["run"]["info"]
-        return info["run_id"], info.get("artifact_uri")
+        made = self._call("runs/create", wanted)
+        return _told(made, "run", "info", "run_id"), _told(made, "run", "info").get("artifact_uri")
 
-    def _call(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = self._client.post(f"api/2.0/mlflow/{route}", json=body).raise_for_status().json()
+    def _call(self, route: str, body: dict[str, Any]) -> httpx.Response:
+        answer = self._client.post(f"api/2.0/mlflow/{route}", json=body)
+        _told(answer)
         return answer
 
     def _save(self) -> None:
@@ -162,11 +173,30 @@ class Busy(TrainingError):
 
 
 def is_outage(error: httpx.HTTPError) -> bool:
-    """Whether to try again later; what a server answers with 4xx it will answer again."""
+    """Whether to try again later; what a server answers with 4xx it will answer again.
+
+    A redirection is something else that stands before the server, such as a login.
+    """
     if not isinstance(error, httpx.HTTPStatusError):
         return True
     code = error.response.status_code
-    return code >= 500 or code in (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS)
+    passing = code in (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS)
+    return passing or not httpx.codes.is_client_error(code)
+
+
+def left_open(work: Path, facts: dict[str, str]) -> Outbox | None:
+    """The queue of a run that ended otherwise than FINISHED. None where there is no such run, or another process is at it."""
+    state = _state(work)
+    if state is None or state.facts != facts:
+        return None
+    try:
+        box = Outbox(work, state.target, facts)
+    except Busy:
+        return None
+    if box.status != "FINISHED":
+        return box
+    box.close()
+    return None
 
 
 def run_id(work: Path) -> str | None:
@@ -206,6 +236,11 @@ def _state(work: Path) -> State | None:
     return State.model_validate_json(file.read_text()) if file.exists() else None
 
 
+def _whole(queue: Path) -> int:
+    """Bytes up to the end of its last whole line."""
+    return queue.read_bytes().rfind(b"\n") + 1
+
+
 def _locked(work: Path) -> IO[str]:
     file = (work / (QUEUE + ".lock")).open("a+")
     try:
@@ -214,6 +249,23 @@ def _locked(work: Path) -> IO[str]:
         file.close()
         raise Busy(f"another process sends to MLflow from {work}") from error
     return file
+
+
+def _told(answer: httpx.Response, *keys: str) -> Any:
+    """What MLflow's JSON says under these keys. httpx.HTTPError also where it is none, as of a page about maintenance."""
+    answer.raise_for_status()
+    try:
+        found = answer.json()
+        if not isinstance(found, dict):  # MLflow's is one, if an empty one
+            raise TypeError
+        for key in keys:
+            found = found[key]
+    except (ValueError, LookupError, TypeError):
+        raise httpx.DecodingError(
+            f"{answer.url} answers {answer.status_code} with something that is not of MLflow: {answer.text[:80]!r}",
+            request=answer.request,
+        ) from None
+    return found
 
 
 def _client(target: MlflowTarget) -> httpx.Client:

@@ -2,7 +2,9 @@
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +18,8 @@ from tasks.training.errors import RankLost, TrainingError
 
 Result = TypeVar("Result")
 
+ANSWER_S = 10.0  # between two answers of a rank that others wait for
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -28,6 +32,7 @@ class Ranks:
     world: int
     device: torch.device
     tensor: int = 1
+    answer_s: float = ANSWER_S
 
     @property
     def first(self) -> bool:
@@ -55,17 +60,50 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values
 
-    def only_first(self, action: Callable[[], Result]) -> Result | None:
-        """Runs `action` on the first rank; a TrainingError there is raised on every rank, so that none waits in vain."""
-        result: Result | None = None
-        failure: TrainingError | None = None
-        if self.first:
+    def each(self, action: Callable[[], Result]) -> list[Result]:
+        """Runs `action` on every rank; what it gave, in rank order, on every rank. It must not talk to other ranks itself.
+
+        Writing a model takes longer than a rank may be silent. So who is not ready answers that, again and again, and is given
+        up only when it does not.
+        """
+        given: list[Result] = []
+        over = threading.Event()
+        with ThreadPoolExecutor(1, "answers") as thread:
+            everyones = thread.submit(self._answer, given, over)
             try:
-                result = action()
+                given.append(action())
+            finally:
+                over.set()
+            return everyones.result()
+
+    def _answer(self, given: list[Result], over: threading.Event) -> list[Result]:
+        """What all gave, once all are ready; nothing where this rank's action failed, and then the others lose it."""
+        while True:
+            over.wait(self.answer_s)
+            if over.is_set() and not given:
+                return []
+            answers: list[list[Result]] = self.gather(given)
+            if all(answers):
+                return [one for (one,) in answers]
+
+    def only_first(self, action: Callable[[], Result]) -> Result | None:
+        """Runs `action` on the first rank; a TrainingError there is raised on every rank, so that none waits in vain.
+
+        It may take long, as in `each`.
+        """
+        result: Result | None = None
+
+        def attempt() -> TrainingError | None:
+            nonlocal result
+            try:
+                result = action() if self.first else None
             except TrainingError as error:
-                failure = error
-        failure = self.gather(failure)[0]
+                return error
+            return None
+
+        failure = self.each(attempt)[0]
         if failure:
+            failure.alike = True
             raise failure
         return result
 
@@ -93,7 +131,7 @@ def joined(config: TrainConfig) -> Iterator[Ranks]:
     wait = timedelta(seconds=config.timeout_s)
     try:
         dist.init_process_group(backend, init_method=alone, timeout=wait, rank=rank, world_size=world)
-        yield Ranks(rank, world, device, config.tensor_parallel)
+        yield Ranks(rank, world, device, config.tensor_parallel, min(ANSWER_S, config.timeout_s / 4))
     except RuntimeError as error:
         if not _of_the_network(error):
             raise

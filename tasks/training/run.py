@@ -16,15 +16,15 @@ from tasks.training.config import TrainConfig
 from tasks.training.data.mapped import ByRow, Row
 from tasks.training.data.packing import Minibatch, minibatches
 from tasks.training.diagnosis import diagnose
-from tasks.training.errors import NotFinite, TrainingError
+from tasks.training.errors import NotFinite, TrainingError, own_rank
 from tasks.training.folder import weights_digest
 from tasks.training.honesty import agreement, ledger, probe
 from tasks.training.model import policy
 from tasks.training.ranks import Ranks, joined
-from tasks.training.saving.checkpoint import Checkpoints, Position
+from tasks.training.saving.checkpoint import Checkpoints, Position, drop_left
 from tasks.training.saving.export import export
 from tasks.training.saving.identity import identity
-from tasks.training.saving.lock import exclusive
+from tasks.training.saving.lock import exclusive, take
 from tasks.training.step import optimiser
 from tasks.training.step.aggregation import Weighing, weighing
 from tasks.training.step.before import look_around
@@ -52,10 +52,11 @@ class Run:
 
 
 def run(config: TrainConfig, rows: Sequence[Row]) -> None:
-    """Trains and writes `config.output`. Repeating a finished run does nothing; a killed one goes on."""
+    """Trains and writes `config.output`. A killed run goes on; a finished one, repeated, only ends what a kill kept open."""
     facts = {"run": identity(config)}
     if _finished(config, facts):
-        report.send_what_is_left(config)
+        if own_rank() == 0 and config.work_folder.exists():
+            _tidy(config, facts)
         return
     with joined(config) as ranks, exclusive(config.work_folder, ranks):
         job = _prepare(config, rows, ranks, facts)
@@ -77,6 +78,17 @@ def _finished(config: TrainConfig, facts: dict[str, str]) -> bool:
             f"{config.output} was made by another run: a model folder is never replaced, name another output"
         )
     return marker is not None
+
+
+def _tidy(config: TrainConfig, facts: dict[str, str]) -> None:
+    """Behind the export there is a moment in which a kill leaves checkpoints, and an MLflow run that goes on for ever."""
+    try:
+        held = take(config.work_folder)
+    except TrainingError:  # who holds it does that, or is another run
+        return
+    with held:
+        drop_left(config.work_folder, facts)
+        report.end_again(config, facts)
 
 
 def _prepare(config: TrainConfig, rows: Sequence[Row], ranks: Ranks, facts: dict[str, str]) -> Run:

@@ -342,7 +342,7 @@ def test_runs_leave_progress_tables_and_links_in_the_ui(deployments, improved):
     assert {one["type"] for one in made} >= {"progress", "table", "markdown"}
     kept = {one["key"] for one in made if one["key"]}
     assert kept >= {"episodes", "rewards", "token-ledger", "evaluation", "compaction"}
-    assert kept >= {"model-version", "weight-sync-proof"}
+    assert kept >= {"model-version", "weight-sync-proof", "mlflow-run", "learning"}
     completed = {
         run["id"] for name in ("collect", "train") for run in deployments.runs(name) if run["state_type"] == "COMPLETED"
     }

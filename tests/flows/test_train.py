@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from flows import train as flow
 from lakehouse.selection.select import LoopStep, Selection
+from tasks.training.errors import TrainingError
 
 
 class Asked(Exception):
@@ -62,6 +63,14 @@ async def test_advantages_that_do_not_fit_the_objective_are_refused_before_anyth
     monkeypatch.setattr(flow, "starting_point", lambda parent: (parent, Path("model")))
     with pytest.raises(ValidationError, match="dr_grpo"):
         await flow.train.fn(objective="dr_grpo", advantage="grpo", rubrics=["swe@2"], parent=4)
+
+
+async def test_a_teacher_that_is_no_model_is_refused_before_anything_is_selected(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAKELOOP_HOME", str(tmp_path))
+    monkeypatch.setattr(flow, "starting_point", lambda parent: (parent, Path("model")))
+    monkeypatch.setattr(flow, "version_folder", lambda version: tmp_path)
+    with pytest.raises(TrainingError, match=r"teacher: .* is not a model folder"):
+        await flow.train.fn(objective="distill", teacher=7, rubrics=["swe@2"], parent=4)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
-"""What `fit` tells the trainer of its rows, and what it refuses before it starts one."""
+"""What `fit` tells the trainer of its rows, what it refuses before it starts one, and the links between its two records."""
 
+import json
+import logging
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -8,8 +11,11 @@ from pydantic import ValidationError
 from lakehouse.records import TrainingSet, dumps
 from lakehouse.selection.select import Selection
 from tasks import train
+from tasks.stack.settings import Settings
 from tasks.train import TrainingFailed, fit
+from tasks.training import outbox
 from tasks.training.config import TrainConfig
+from tasks.training.folder import SUMMARY
 
 
 class Exported(Exception):
@@ -77,3 +83,40 @@ async def test_rollouts_of_temperature_0_are_refused_where_samples_are_compared(
     pinned("sft", "none", temperature=0.0)
     with pytest.raises(Exported):
         await fitted(tmp_path, "sft")
+
+
+TRAINER = f"""
+import json, pathlib, sys
+told = json.loads(pathlib.Path(sys.argv[1]).read_text())
+state = {{"facts": {{}}, "target": told["mlflow"], "run_id": "made"}}
+(pathlib.Path(told["work"]) / "{outbox.STATE}").write_text(json.dumps(state))
+pathlib.Path(told["output"]).mkdir()
+(pathlib.Path(told["output"]) / "{SUMMARY}").write_text(json.dumps({{"last_step": {{}}, "diagnosis": []}}))
+"""
+
+
+async def test_the_mlflow_run_leads_to_the_flow_run_and_back(tmp_path, pinned, monkeypatch):
+    pinned("sft", "none")
+    shown = {}
+
+    async def show(create, **what):
+        shown[what["key"]] = what
+
+    monkeypatch.setenv("PREFECT__RUNTIME__FLOW_RUN__ID", "f-1")
+    monkeypatch.setattr(train, "export_rows", lambda *_: None)
+    monkeypatch.setattr(train.store, "versions", lambda lake: {"training_rows": 7})
+    monkeypatch.setattr(train, "launch_command", lambda file, ranks: [sys.executable, "-c", TRAINER, str(file)])
+    monkeypatch.setattr(train, "get_run_logger", logging.getLogger)
+    monkeypatch.setattr(train, "ashow", show)
+    places = {"model": tmp_path, "rows": tmp_path / "r", "output": tmp_path / "o", "work": tmp_path / "w"}
+    target = {"tracking_uri": "http://mlflow:5000", "run_name": "sft-1", "tags": {"own": "kept"}}
+    config = {"objective": "sft", "learning_rate": 1e-3, "mlflow": target, **places}
+    fitted = await fit.fn("ts-1", TrainConfig.model_validate(config), 60.0)
+
+    page = Settings().prefect_url.removesuffix("/api") + "/runs/flow-run/f-1"
+    tags = json.loads((tmp_path / "w" / "config.json").read_text())["mlflow"]["tags"]
+    assert (tags["own"], tags["prefect.flow_run_id"], tags["prefect.flow_run_url"]) == ("kept", "f-1", page)
+    assert f"[Prefect flow run]({page})" in tags["mlflow.note.content"]
+    assert fitted.mlflow_run_id == "made"
+    assert shown["mlflow-run"]["link"] == "http://mlflow:5000/#/runs/made"
+    assert shown["mlflow-run"]["link_text"] == "MLflow: sft-1"

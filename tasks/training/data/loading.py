@@ -12,13 +12,18 @@ from lakehouse.records import TrainingRow
 from lakehouse.vocabulary import vocabulary_digest
 from tasks.training.config import TrainConfig
 from tasks.training.data.mapped import Chunk, Row, Rows, mapped
-from tasks.training.errors import RowsRefused
+from tasks.training.errors import RowsRefused, TrainingError
+from tasks.training.folder import check_model
 
 EXPORT = b"lakeloop"  # key of an exported file's notes: which training set it holds, and of whose tokenizer
 
 
 def load(config: TrainConfig) -> Rows:
-    """The file's rows with tokens to train, in `row_index` order; raises RowsRefused with the reason in words."""
+    """The file's rows with tokens to train, in `row_index` order.
+
+    Raises RowsRefused with the reason in words, and TrainingError where a teacher or reference is none for these rows.
+    """
+    check_others(config)
     needed = [name for name, about in TrainingRow.model_fields.items() if about.is_required()]
     chunks, notes = mapped(config.rows, needed)
     _refuse_foreign(chunks, json.loads(notes[EXPORT]) if EXPORT in notes else {}, config)
@@ -27,6 +32,31 @@ def load(config: TrainConfig) -> Rows:
     if "pairs" in config.objective.needs:
         _refuse_unpaired(trained, config)
     return trained
+
+
+def check_others(config: TrainConfig) -> None:
+    """TrainingError where a teacher or reference is no model, or its token ids stand for other texts."""
+    own = _vocabulary(config.model)
+    for what, model in config.other_models.items():
+        try:
+            check_model(model)
+        except TrainingError as error:
+            raise TrainingError(f"{what}: {error}") from error
+        theirs = _vocabulary(model)
+        if own and theirs and own != theirs:
+            raise TrainingError(
+                f"the {what} {model} has another tokenizer ({theirs[:12]}) than {config.model} ({own[:12]}): its ids stand for "
+                "other texts. Name a model with the same one"
+            )
+
+
+def _vocabulary(model: Path) -> str | None:
+    """What its ids mean, as a digest; None where it has no `tokenizer.json`."""
+    file = model / "tokenizer.json"
+    try:
+        return vocabulary_digest(file) if file.is_file() else None
+    except (ValueError, LookupError, TypeError) as error:
+        raise TrainingError(f"{file} cannot be read ({error}): fetch the model anew") from error
 
 
 def _refuse_unpaired(rows: Rows, config: TrainConfig) -> None:
@@ -43,6 +73,12 @@ def _refuse_unpaired(rows: Rows, config: TrainConfig) -> None:
 def _in_order(chunks: Sequence[Chunk]) -> Rows:
     places = [(number, i) for number, chunk in enumerate(chunks) for i in range(len(chunk.indices))]
     indices = np.concatenate([chunk.indices for chunk in chunks])
+    numbers, times = np.unique(indices, return_counts=True)
+    if twice := numbers[times > 1].tolist():
+        raise RowsRefused(
+            f"{len(twice)} of {len(numbers)} rows are there more than once (row_index {', '.join(map(str, twice[:5]))}): "
+            "export the file from a pinned training set"
+        )
     for chunk in chunks:
         if wrong := chunk.indices[chunk.unequal()[:5]].tolist():
             lists = "input_ids, loss_mask, logprobs, weight_versions and advantages"
@@ -63,10 +99,8 @@ def _refuse_foreign(chunks: Sequence[Chunk], exported: dict[str, Any], config: T
             f"{config.rows} was exported as {exported['training_set_id']} with {exported['rows']} rows and holds {count} of "
             f"{', '.join(sets)}: it was changed since, export it again"
         )
-    tokenizer = config.model / "tokenizer.json"
     theirs: dict[str, str] = exported.get("vocabularies", {})
-    if theirs and tokenizer.is_file():
-        own = vocabulary_digest(tokenizer)
+    if theirs and (own := _vocabulary(config.model)):
         others = [f"{name} ({digest[:12]})" for name, digest in sorted(theirs.items()) if digest != own]
         if others:
             raise RowsRefused(
@@ -111,17 +145,8 @@ def _rules(config: TrainConfig) -> Iterator[_Rule]:
         f"more than max_seq_len = {config.max_seq_len} tokens: raise it or select with max_tokens_per_row",
         lambda row: len(row.ids) > config.max_seq_len,
     )
-    context, vocabulary = _shape(config.model)
-    if context:
-        yield _Rule(
-            f"more than the {context} tokens of the model's context: select with max_tokens_per_row",
-            lambda row: len(row.ids) > context,
-        )
-    if vocabulary:
-        yield _Rule(
-            f"a token id outside the model's vocabulary of {vocabulary}: the rows are of another model",
-            lambda row: bool(len(row.ids)) and not 0 <= int(row.ids.min()) <= int(row.ids.max()) < vocabulary,
-        )
+    for what, model in {"model": config.model, **config.other_models}.items():
+        yield from _fitting(what, *_shape(model))
     if "behaviour" in config.objective.needs:
         yield _Rule("the advantage is not finite", lambda row: not np.isfinite(row.advantages).all())
         yield _Rule("a behaviour log-prob is not finite", lambda row: not np.isfinite(row.logprobs).all())
@@ -131,6 +156,20 @@ def _rules(config: TrainConfig) -> Iterator[_Rule]:
         )
         zero = "advantage 0, so no gradient: every group has one episode or equal rewards (temperature 0?)"
         yield _Rule(zero, lambda row: not row.advantages.any(), every=True)
+
+
+def _fitting(what: str, context: int, vocabulary: int) -> Iterator[_Rule]:
+    """A row is passed through the model whole."""
+    if context:
+        yield _Rule(
+            f"more than the {context} tokens of the {what}'s context: select with max_tokens_per_row",
+            lambda row: len(row.ids) > context,
+        )
+    if vocabulary:
+        yield _Rule(
+            f"a token id outside the {what}'s vocabulary of {vocabulary}: the rows are of another model",
+            lambda row: bool(len(row.ids)) and not 0 <= int(row.ids.min()) <= int(row.ids.max()) < vocabulary,
+        )
 
 
 def _shape(model: Path) -> tuple[int, int]:

@@ -165,6 +165,9 @@ def mapped(file: Path, columns: Sequence[str]) -> tuple[list[Chunk], dict[bytes,
             f"{file} has columns of other types: {', '.join(wrong)}: export it from a pinned training set"
         )
     batches = [found.get_batch(number) for number in range(found.num_record_batches)]
+    names = [name for name in found.schema.names if name in columns or name == "advantages"]
+    if nulls := [name for name in names if any(_lacking(batch[name], name) for batch in batches)]:
+        raise RowsRefused(f"{file} has rows without {', '.join(nulls)} (null): export it from a pinned training set")
     return [Chunk(batch) for batch in batches if len(batch)], dict(found.schema.metadata or {})
 
 
@@ -180,6 +183,12 @@ def _foreign(schema: pa.Schema, name: str) -> bool:
     elif name not in (*REAL, "row_index"):
         return False
     return not (pa.types.is_integer(kind) or (name in REAL and pa.types.is_floating(kind)))
+
+
+def _lacking(column: pa.Array, name: str) -> bool:
+    """Whether a value is null, in a row or in its list; a row may be without `advantages` of its own."""
+    listed = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    return bool((name != "advantages" and column.null_count) or (listed and column.values.null_count))
 
 
 def _opened(file: Path) -> Any:

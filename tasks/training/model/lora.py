@@ -1,5 +1,6 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685) through peft: injected before sharding, saved alone and merged."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ _PREFIX = "base_model.model."  # of names in an adapter's file, which peft expec
 
 
 def inject(model: PreTrainedModel, options: LoraOptions) -> None:
-    """Freezes the model and adds adapters in float32, B at zero. TrainingError where a name binds no module."""
+    """Freezes the model and adds adapters in float32, B at zero.
+
+    TrainingError where a name binds no module, or a head that is tied to the embeddings: merged, it would change them too.
+    """
+    tied = _in_two_places(model)
     targets = options.target_modules
     config = LoraConfig(
         r=options.rank,
@@ -38,12 +43,24 @@ def inject(model: PreTrainedModel, options: LoraOptions) -> None:
         inject_adapter_in_model(config, model)
     except ValueError as error:
         raise TrainingError(f"lora: {error}") from error
-    bound = [name for name, module in model.named_modules() if isinstance(module, LoraLayer)]
+    adapted = [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer)]
+    bound = [name for name, _ in adapted]
     unbound = (
         [] if isinstance(targets, str) else [end for end in targets if not any(_ends(name, end) for name in bound)]
     )
     if not bound or unbound:
         raise TrainingError(f"lora: {unbound or targets} is the end of no module's name in {type(model).__name__}")
+    if shared := [name for name, module in adapted if id(getattr(module.get_base_layer(), "weight", None)) in tied]:
+        raise TrainingError(
+            f"lora: {', '.join(shared)} is tied to the other end of {type(model).__name__}, whose head and embeddings are one "
+            "matrix: merged, the adapter would change both. Leave it out of target_modules"
+        )
+
+
+def _in_two_places(model: PreTrainedModel) -> set[int]:
+    """Ids of the parameters that are, as of a head tied to the embeddings."""
+    times = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    return {one for one, places in times.items() if places > 1}
 
 
 def _ends(name: str, end: str) -> bool:

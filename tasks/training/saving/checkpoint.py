@@ -28,6 +28,7 @@ from tasks.training.honesty.agreement import Agreement
 from tasks.training.honesty.probe import Probes
 from tasks.training.ranks import Ranks
 
+FOLDER = "checkpoints"
 KEPT = 2
 FROZEN = ".frozen.safetensors"
 COUNTS = ("step", "trained", "skipped", "skips")
@@ -58,7 +59,7 @@ class Checkpoints:
     """
 
     def __init__(self, config: TrainConfig, facts: dict[str, str], ranks: Ranks) -> None:
-        self._root = config.work_folder / "checkpoints"
+        self._root = config.work_folder / FOLDER
         self._every, self._facts, self._ranks = config.checkpoint_every, facts, ranks
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=config.timeout_s))
         self._closer = ThreadPoolExecutor(1, "checkpoint")
@@ -89,9 +90,8 @@ class Checkpoints:
         """Waits until the checkpoint under way is there, or has failed; every rank hears of a failure on the first."""
         if self._pending is None:
             return
-        failure = _failure(self._pending)
-        self._pending = None
-        failure = next((one for one in self._ranks.gather(failure) if one), None)
+        pending, self._pending = self._pending, None
+        failure = next((one for one in self._ranks.each(lambda: _failure(pending)) if one), None)
         if failure and self._ranks.first:
             shutil.rmtree(folder.partial_of(self._root / f"step-{self._step:08d}"), ignore_errors=True)
             kept = self._complete()
@@ -167,6 +167,13 @@ class Checkpoints:
 
     def _complete(self) -> list[Path]:
         return sorted(path for path in self._root.glob("step-*") if folder.done(path))
+
+
+def drop_left(work: Path, facts: Mapping[str, str]) -> None:
+    """What a run that was killed behind its export did not drop. Nothing where there are checkpoints of another run."""
+    made_by = [folder.done(checkpoint) or facts for checkpoint in (work / FOLDER).glob("step-*")]
+    if all(one[name] == value for one in made_by for name, value in facts.items()):
+        shutil.rmtree(work / FOLDER, ignore_errors=True)
 
 
 def _described(position: Position) -> str:

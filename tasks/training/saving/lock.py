@@ -14,7 +14,7 @@ from tasks.training.ranks import Ranks
 @contextmanager
 def exclusive(work: Path, ranks: Ranks) -> Iterator[None]:
     """Holds the work folder while the block runs; the lock falls with the process, however that ends."""
-    held = ranks.only_first(lambda: _take(work))
+    held = ranks.only_first(lambda: take(work))
     try:
         yield
     finally:
@@ -22,7 +22,8 @@ def exclusive(work: Path, ranks: Ranks) -> Iterator[None]:
             held.close()
 
 
-def _take(work: Path) -> IO[str]:
+def take(work: Path) -> IO[str]:
+    """Holds it until the file is closed. TrainingError where another process does."""
     work.mkdir(parents=True, exist_ok=True)
     file = (work / "lock").open("a+")
     try:

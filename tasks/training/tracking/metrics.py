@@ -1,14 +1,16 @@
 """What a step measured: computed once, written to metrics.jsonl and, live, to MLflow."""
 
 import json
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, TextIO
 
 from tasks.training.data.mapped import Row
+from tasks.training.diagnosis import history
 from tasks.training.step import histograms
 from tasks.training.tracking.mlflow_run import MlflowRun
 from tasks.training.tracking.usage import Usage
@@ -111,10 +113,8 @@ class MetricsLog:
         self._usage = Usage()
         self._used_at = time.monotonic()
         file = work / "metrics.jsonl"
-        kept = [line for line in _lines(file) if json.loads(line)["step"] <= resumed_at] if resumed_at else []
-        self.history: list[dict[str, Any]] = [json.loads(line) for line in kept]
-        self._file = file.open("w", encoding="utf-8")
-        self._file.writelines(line + "\n" for line in kept)
+        self.history = [entry for entry in history(file) if entry["step"] <= resumed_at] if resumed_at else []
+        self._file = _begun(file, self.history)
 
     @property
     def mlflow_run(self) -> str | None:
@@ -152,5 +152,12 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
 
 
-def _lines(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+def _begun(file: Path, entries: Iterable[Mapping[str, Any]]) -> TextIO:
+    """The file with these entries alone, for more. At no moment are there fewer on the disk: a kill loses none."""
+    partial = file.with_name(file.name + ".partial")
+    with partial.open("w", encoding="utf-8") as draft:
+        draft.writelines(json.dumps(entry) + "\n" for entry in entries)
+        draft.flush()
+        os.fsync(draft.fileno())
+    partial.replace(file)
+    return file.open("a", encoding="utf-8")

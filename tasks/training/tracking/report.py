@@ -9,7 +9,7 @@ import httpx
 
 from tasks.training import outbox
 from tasks.training.config import TrainConfig
-from tasks.training.diagnosis import Diagnosis, diagnose, in_words
+from tasks.training.diagnosis import Diagnosis, diagnose, history, in_words
 from tasks.training.tracking import figures
 from tasks.training.tracking.metrics import MetricsLog
 from tasks.training.tracking.mlflow_run import MlflowRun
@@ -27,8 +27,19 @@ def end(log: MetricsLog, config: TrainConfig, status: str) -> None:
     log.close(status)
 
 
-def send_what_is_left(config: TrainConfig) -> None:
-    """What an outage kept from MLflow in an earlier start of this run."""
+def end_again(config: TrainConfig, facts: dict[str, str]) -> None:
+    """Of a run that is finished: ends its MLflow run where it was killed first, and sends what an outage kept."""
+    box = outbox.left_open(config.work_folder, facts)
+    if box is None:
+        _send_what_is_left(config)
+        return
+    entries = history(config.work_folder / "metrics.jsonl")
+    run = MlflowRun(box)
+    _tell(run, entries, diagnose(entries), config)
+    run.finish("FINISHED")
+
+
+def _send_what_is_left(config: TrainConfig) -> None:
     try:
         outbox.send_left_over(config.work_folder)
     except httpx.HTTPError as error:
@@ -36,7 +47,7 @@ def send_what_is_left(config: TrainConfig) -> None:
 
 
 def _tell(
-    run: MlflowRun, history: Sequence[Mapping[str, Any]], found: Sequence[Diagnosis], config: TrainConfig
+    run: MlflowRun, entries: Sequence[Mapping[str, Any]], found: Sequence[Diagnosis], config: TrainConfig
 ) -> None:
     run.tag({"diagnosis": in_words(found) or HEALTHY})
     file = config.work_folder / "config.json"
@@ -47,5 +58,5 @@ def _tell(
     groups = config.work_folder / "groups.json"
     if groups.exists():
         run.artifact(groups, "groups.json")
-    for picture in figures.draw(history, config.work_folder / "figures"):
+    for picture in figures.draw(entries, config.work_folder / "figures"):
         run.artifact(picture, f"figures/{picture.name}")

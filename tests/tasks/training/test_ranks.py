@@ -1,6 +1,7 @@
 """Several ranks are one: whole programs, forked from a server that has torch already, killed and started again."""
 
 import contextlib
+import fcntl
 import json
 import multiprocessing
 import os
@@ -37,6 +38,18 @@ os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
 if room:
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 runpy.run_module("tasks.training", run_name="__main__")
+"""
+SLOW = """
+import os, time
+os.environ.update(environment)
+from tasks.training.config import TrainConfig
+from tasks.training.ranks import joined
+def work():
+    time.sleep(13 if ranks.rank == slow else 0)
+    return ranks.rank
+with joined(TrainConfig.model_validate_json(config)) as ranks:
+    ranks.barrier()
+    assert ranks.each(work) == [0, 1] if slow else ranks.only_first(work) == (None if ranks.rank else 0)
 """
 server = multiprocessing.get_context("forkserver")
 server.set_forkserver_preload(["tasks.training.run", "tasks.training.model.lora"])
@@ -88,14 +101,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         said = tmp_path / f"said-{number}"
         ranks = []
         for rank in range(config.ranks):
-            environment = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(config.ranks),
-                "LOCAL_WORLD_SIZE": str(config.ranks),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-            }
-            told = {"environment": environment, "config": str(file), "said": str(said), "room": room}
+            own = environment(rank, config.ranks, port)
+            told = {"environment": own, "config": str(file), "said": str(said), "room": room}
             ranks.append(server.Process(target=exec, args=(PROGRAM, told)))
         for one in ranks:
             one.start()
@@ -108,6 +115,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
             with contextlib.suppress(ValueError):
                 rank.kill()
                 rank.join(10)
+
+
+def environment(rank: int, world: int, port: int) -> dict[str, str]:
+    """As torchrun sets it on one node."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)} | meeting
 
 
 def assert_same(one: Path, other: Path, *, within: float, name: str = "model") -> None:
@@ -155,6 +168,43 @@ def test_weights_and_metrics_are_those_of_one_rank_on_any_number_and_after_the_l
             for name in ("loss", "grad_norm", "tokens_trained", "entropy"):
                 assert found.get(name) == pytest.approx(entry.get(name), rel=1e-3, abs=1e-5), name
         assert not (config.work_folder / "checkpoints").exists()
+
+
+def test_a_rank_says_its_own_reason_and_not_that_of_the_first(
+    configure: Configure, start: Start, tmp_path: Path
+) -> None:
+    file, said = tmp_path / "run.json", tmp_path / "said"
+    file.write_text(configure(ranks=2, rows=tmp_path / "not-here.parquet").model_dump_json())
+    told = {"environment": environment(1, 2, 1), "config": str(file), "said": str(said), "room": 0}
+    second = server.Process(target=exec, args=(PROGRAM, told))
+    second.start()
+    second.join(DEADLINE_S)
+    assert second.exitcode == 1
+    assert "training stopped: rank 1: no training rows at" in said.read_text()
+
+    taken = configure(ranks=2)
+    taken.work_folder.mkdir()
+    with (taken.work_folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        both = start(taken)
+        assert both.statuses() == [1, 1]
+    assert both.said.count("already trains in") == both.said.count("training stopped") == 1
+
+
+def test_a_rank_that_is_long_at_work_is_waited_for(configure: Configure) -> None:
+    config = configure(ranks=2, timeout_s=6).model_dump_json()
+    programs = []
+    for slow in (0, 1):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        for rank in range(2):
+            told = {"environment": environment(rank, 2, port), "config": config, "slow": slow}
+            programs.append(server.Process(target=exec, args=(SLOW, told)))
+            programs[-1].start()
+    for one in programs:
+        one.join(DEADLINE_S)
+    assert [one.exitcode for one in programs] == [0] * 4
 
 
 @pytest.fixture(scope="module")
@@ -217,18 +267,19 @@ def test_adapters_on_two_ranks_killed_and_gone_on_with_on_one_are_those_of_one(
     assert_same(one / "adapter", gone_on / "adapter", within=TOLERANCE, name="adapter_model")
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_at_any_point_and_resumed_a_run_ends_with_the_same_bits(
-    configure: Configure, train: Train, start: Start, tmp_path: Path
+    ranks: int, configure: Configure, start: Start, tmp_path: Path
 ) -> None:
-    shape = SHAPE | {"epochs": 4, "checkpoint_every": 1}
-    undisturbed = train(configure(**shape, output=tmp_path / "undisturbed"))
+    shape = SHAPE | {"epochs": 4, "checkpoint_every": 1, "ranks": ranks}
+    undisturbed = start(configure(**shape, output=tmp_path / "undisturbed")).finished()
     config = configure(**shape, output=tmp_path / "killed")
     when = random.Random(20)
     for steps in (2, 5, 8):
         run = start(config)
         run.until(lambda enough=steps: len(logged(config)) > enough)
         time.sleep(when.uniform(0, 0.1))
-        os.kill(run.ranks[0].pid, signal.SIGKILL)
+        os.kill(when.choice(run.ranks).pid, signal.SIGKILL)
         run.statuses()
     assert_same(undisturbed, start(config).finished(), within=0)
 

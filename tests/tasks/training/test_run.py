@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -201,6 +202,17 @@ def test_a_model_folder_without_tokenizer_is_refused(tmp_path: Path, model_folde
         (tmp_path / name).write_bytes((model_folder / name).read_bytes())
     with pytest.raises(TrainingError, match="lacks a tokenizer"):
         folder.check_model(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "left"), [("model.safetensors", 500), ("model.safetensors", -8), ("config.json", 20)])
+def test_a_model_whose_file_is_cut_off_is_refused_by_its_name(
+    name: str, left: int, tmp_path: Path, model_folder: Path
+) -> None:
+    cut = shutil.copytree(model_folder, tmp_path / "cut")
+    folder.check_model(cut)
+    (cut / name).write_bytes((cut / name).read_bytes()[:left])
+    with pytest.raises(TrainingError, match=f"{name} is broken or cut off"):
+        folder.check_model(cut)
 
 
 def test_a_crash_while_writing_leaves_no_folder(tmp_path: Path) -> None:

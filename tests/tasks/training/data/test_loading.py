@@ -139,6 +139,24 @@ def test_a_foreign_file_whose_columns_only_have_the_names_is_refused(
         loading.load(configure(rows=tmp_path / "foreign.parquet"))
 
 
+@pytest.mark.parametrize("column", ["reward", "row_index", "group_id", "problem_kind", "input_ids", "logprobs"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_nulls_are_refused_by_column(
+    column: str, inside: bool, configure: Configure, sampled: list[TrainingRow], tmp_path: Path
+) -> None:
+    rows = [row.model_dump() for row in sampled]
+    values = rows[3][column]
+    rows[3][column] = [None, *values[1:]] if inside and isinstance(values, list) else None
+    pa.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "nulls.parquet")
+    with pytest.raises(RowsRefused, match=rf"rows without {column} \(null\): export it"):
+        loading.load(configure(rows=tmp_path / "nulls.parquet"))
+
+
+def test_a_row_that_is_there_twice_is_refused(configure: Configure, sampled: list[TrainingRow], export: Export) -> None:
+    with pytest.raises(RowsRefused, match=r"2 of 10 rows are there more than once \(row_index 2, 3\)"):
+        loading.load(configure(rows=export([*sampled, *sampled[2:4]])))
+
+
 @pytest.mark.parametrize(
     ("name", "why"), [("rows.csv", "neither .parquet nor .arrow"), ("cut.parquet", "cannot be read as")]
 )

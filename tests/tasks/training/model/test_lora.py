@@ -61,6 +61,14 @@ def test_a_merge_that_drifted_is_no_model(configure: Configure, train: Train, mo
     assert not config.output.exists()
 
 
+@pytest.mark.parametrize("name", ["lm_head", "embed_tokens"])
+def test_an_adapter_of_a_tied_head_is_refused_before_a_step(configure: Configure, train: Train, name: str) -> None:
+    config = configure(lora={"target_modules": ["q_proj", name]})
+    with pytest.raises(TrainingError, match=rf"lora: .*{name} is tied to the other end"):
+        train(config)
+    assert not (config.work_folder / "metrics.jsonl").exists()
+
+
 @pytest.mark.parametrize("names", [["q_proj", "nope"], ["nope"]])
 def test_an_adapter_that_binds_no_module_is_refused(configure: Configure, train: Train, names: list[str]) -> None:
     with pytest.raises(TrainingError, match=r"lora: .*nope"):

@@ -22,6 +22,7 @@ from mlflow.data import get_source
 from tasks.training import outbox
 from tasks.training.config import Dataset, MlflowTarget, TrainConfig
 from tasks.training.errors import TrainingError
+from tasks.training.saving.checkpoint import Checkpoints
 from tasks.training.tracking import mlflow_run, report
 from tasks.training.tracking.metrics import MetricsLog
 
@@ -32,8 +33,10 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.files: list[str] = []  # artifacts, by their paths
         self.out_of_order = False
         self.refuse = ""  # a route that is answered with 400
+        self.instead: tuple[int, bytes] | None = None  # what something before the server answers to everything
 
     @property
     def url(self) -> str:
@@ -53,11 +56,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(200, {})
+        self.server.files.append(self.path)
+        self._answer(200, None)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.server.out_of_order:
+        if self.server.out_of_order or self.server.instead:
             return self._answer(503, {})
         if self.path.endswith(self.server.refuse or "nothing"):
             return self._answer(400, {"error_code": "INVALID_PARAMETER_VALUE"})
@@ -70,9 +74,11 @@ class Handler(BaseHTTPRequestHandler):
             },
         )
 
-    def _answer(self, code: int, body: dict[str, Any]) -> None:
-        raw = json.dumps(body).encode()
+    def _answer(self, code: int, body: dict[str, Any] | None) -> None:
+        code, raw = self.server.instead or (code, b"" if body is None else json.dumps(body).encode())
         self.send_response(code)
+        if 300 <= code < 400:
+            self.send_header("Location", "/login")
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
@@ -105,6 +111,39 @@ def test_a_run_sends_every_step_and_its_settings_and_finishes(
     assert json.loads((output / "training.json").read_text())["mlflow_run"] == "made"
 
 
+@pytest.mark.parametrize("at", ["checkpoints", "figures"])
+def test_a_run_that_was_killed_behind_its_export_is_ended_when_it_is_started_again(
+    at: str,
+    configure: Callable[..., TrainConfig],
+    train: Callable[[TrainConfig], Path],
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = configure(mlflow={"tracking_uri": server.url}, checkpoint_every=1)
+    with monkeypatch.context() as killed:
+        killed.setattr(report, "end", lambda log, *_: [log._file.close(), log.run._box.close()])
+        if at == "checkpoints":
+            killed.setattr(Checkpoints, "drop", killed_here)
+            with pytest.raises(KeyboardInterrupt):
+                train(config)
+        else:
+            train(config)
+    (config.work_folder / outbox.QUEUE).open("a").write('{"route": "runs/log-ba')
+    statuses = ["RUNNING"]
+    for _ in range(2):
+        assert [body["status"] for route, body in server.seen if route == "runs/update"] == statuses
+        train(config)
+        statuses = ["RUNNING", "FINISHED"]
+    assert any("diagnosis" in str(body.get("tags")) for _, body in server.seen)
+    assert any(path.endswith("figures/loss.png") for path in server.files)
+    assert not (config.work_folder / "checkpoints").exists()
+    assert outbox.left_over(config.work_folder) == []
+
+
+def killed_here(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def opened(work: Path, server: Server, facts: dict[str, str] | None = None) -> mlflow_run.MlflowRun:
     return mlflow_run.open_run(work, MlflowTarget(tracking_uri=server.url), facts or {"run": "a"}, {"seed": "0"})
 
@@ -118,6 +157,27 @@ def test_an_outage_delays_metrics_and_stops_nothing(server: Server, tmp_path: Pa
     run.log(2, {"loss": 1.0})
     assert run.finish("FINISHED") == 0
     assert server.metrics("loss") == [(1, 2.0), (2, 1.0)]
+
+
+@pytest.mark.parametrize("instead", [(200, b"<html>maintenance</html>"), (200, b"[]"), (302, b"")])
+def test_what_is_no_answer_of_mlflow_is_an_outage(instead: tuple[int, bytes], server: Server, tmp_path: Path) -> None:
+    server.instead = instead  # at the start
+    run = opened(tmp_path, server)
+    server.instead = None
+    run.flush()
+    assert run.run_id == "made"
+    server.instead = instead  # and later
+    run.log(1, {"loss": 2.0})
+    run.flush()
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"png")
+    run.artifact(picture, picture.name)
+    run.flush()
+    server.instead = None
+    assert run.finish("FINISHED") == 0
+    assert outbox._state(tmp_path).refused == 0
+    assert server.metrics("loss") == [(1, 2.0)]
+    assert server.seen[-1][1]["status"] == "FINISHED"
 
 
 def test_what_an_outage_kept_is_sent_by_another_process_and_once(server: Server, tmp_path: Path) -> None:
