@@ -23,14 +23,6 @@ from tasks.training.step import histograms
 from tasks.training.step.aggregation import Weighing
 
 
-@dataclass(frozen=True)
-class Accumulated:
-    """What one optimiser step's passes left behind, besides the gradients."""
-
-    sums: dict[str, float]  # over the trained tokens of all ranks
-    logprobs: ByRow  # of this rank's rows, under the weights before the step
-
-
 def accumulate(
     model: nn.Module,
     chosen: Minibatch,
@@ -39,17 +31,17 @@ def accumulate(
     frozen: Mapping[str, ByRow],
     config: TrainConfig,
     ranks: Ranks,
-) -> Accumulated:
+) -> dict[str, float]:
     """Adds the gradient of (sum of weighted losses) / (normaliser of the step, all ranks) to the model.
 
-    `frozen` as `before.look_around` gives it. Raises NotFinite naming the rows.
+    Returns the step's metrics as sums over the trained tokens of all ranks, and its `normaliser`. `frozen` is as
+    `before.look_around` gives it. Raises NotFinite naming the rows.
     """
     normaliser = weighing.normaliser(chosen)
     paired = "pairs" in config.objective.needs
     mine = pack(chosen, rows, config.micro_batch_tokens, ranks.shards, config.shared_prefix, paired=paired)[ranks.shard]
     step = Step(weighing, frozen, config, _cutoff(chosen, rows, frozen, config))
     sums: dict[str, float] = {}
-    seen: ByRow = {}
     broken: list[str] = []
     for number, micro_batch in enumerate(mine):
         sharding.set_last(model, number == len(mine) - 1)
@@ -57,14 +49,13 @@ def accumulate(
         scores = scoring.scores(model, batch, temperature(config), config.attention)
         loss = objective(batch, [rows[i] for i in batch.rows], scores, step)
         torch.autograd.backward(loss.total * (ranks.shards / normaliser))  # FSDP averages over ranks
-        seen |= batch.by_row(scores.logprobs)
-        broken += _not_finite(batch, seen, loss, rows)
+        broken += _not_finite(batch, scores.logprobs, loss, rows)
         for name, value in {**_common(batch, scores.logprobs, scores.entropy, loss), **loss.metrics}.items():
             sums[name] = sums.get(name, 0.0) + float(value)
     everyone = [name for names in ranks.gather(broken) for name in names]
     if everyone:
         raise NotFinite(f"the loss is NaN or infinite in rows {', '.join(everyone[:8])}: look at them in training_rows")
-    return Accumulated(ranks.sum(sums) | {"normaliser": normaliser}, seen)
+    return ranks.sum(sums) | {"normaliser": normaliser}
 
 
 @dataclass(frozen=True)
@@ -105,10 +96,19 @@ def objective(batch: Batch, held: Sequence[Row], scores: Scores, step: Step) -> 
     return Loss(loss.total, loss.metrics | about) if sampled else loss
 
 
-def look(model: nn.Module, rows: Sequence[Row], config: TrainConfig, ranks: Ranks) -> dict[str, ByRow]:
-    """`logprobs` of every row's trained tokens under the current weights, and `values` of a critic, on every rank."""
+def look(
+    model: nn.Module,
+    rows: Sequence[Row],
+    config: TrainConfig,
+    ranks: Ranks,
+    chosen: Sequence[int] | None = None,
+) -> dict[str, ByRow]:
+    """`logprobs` of every row's trained tokens under the current weights, and `values` of a critic, on every rank.
+
+    `chosen`: the numbers of the rows to look at, by default all.
+    """
     seen: dict[str, ByRow] = {"logprobs": {}}
-    everything = list(range(len(rows)))
+    everything = list(range(len(rows)) if chosen is None else chosen)
     with torch.no_grad():
         for micro_batch in pack(everything, rows, config.micro_batch_tokens, ranks.shards, config.shared_prefix)[
             ranks.shard
@@ -185,8 +185,9 @@ def _common(batch: Batch, logprobs: Tensor, entropy: Tensor, loss: Loss) -> dict
     }
 
 
-def _not_finite(batch: Batch, seen: ByRow, loss: Loss, rows: Sequence[Row]) -> list[str]:
+def _not_finite(batch: Batch, logprobs: Tensor, loss: Loss, rows: Sequence[Row]) -> list[str]:
     if torch.isfinite(loss.total):
         return []
+    seen = batch.by_row(logprobs)
     culprits = [i for i in batch.rows if not torch.isfinite(torch.from_numpy(seen[i])).all()]
     return [rows[i].name for i in culprits or batch.rows]
