@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.training.losses.base import by_sequence
+from tasks.training.losses.base import by_sequence, ratio_of
 from tasks.training.objectives import IcePop, KPop, Level, M2po, Mask, Truncate
 
 TINY = 1e-6  # a probability of 0 or 1 in float32 has no binary KL divergence
@@ -61,10 +61,10 @@ def second_moment_cutoff(log_ratios: np.ndarray, limit: float) -> float:
 
 def _ratio(log_ratio: Tensor, sequences: Tensor | None, level: Level) -> Tensor:
     if level == "token":
-        return log_ratio.exp()
+        return ratio_of(log_ratio)
     assert sequences is not None, "which tokens make a sequence"
     total = by_sequence(log_ratio, sequences)
-    return (total if level == "sequence" else total / by_sequence(torch.ones_like(log_ratio), sequences)).exp()
+    return ratio_of(total if level == "sequence" else total / by_sequence(torch.ones_like(log_ratio), sequences))
 
 
 def _kept(ratio: Tensor, proximal: Tensor, behaviour: Tensor, options: object, cutoff: float | None) -> Tensor:

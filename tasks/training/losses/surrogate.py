@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tasks.training.losses.base import LossInputs
+from tasks.training.losses.base import LossInputs, bounded
 from tasks.training.objectives import Clipped
 
 
@@ -20,7 +20,8 @@ def counted(inputs: LossInputs, ratio: Tensor, advantages: Tensor, clipped: Tens
         return {
             "ratio": ratio.sum(),
             "clip_fraction": clipped.float().sum(),
-            "kl_to_proximal": (torch.expm1(log_ratio) - log_ratio).sum(),  # Schulman's k3 estimator, never negative
+            # Schulman's k3 estimator, never negative
+            "kl_to_proximal": (torch.expm1(bounded(log_ratio)) - log_ratio).sum(),
             "positive_tokens": positive.sum(),
             "positive_advantage": (advantages * positive).sum(),
             "negative_tokens": negative.sum(),
