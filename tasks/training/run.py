@@ -192,6 +192,8 @@ def _step(job: Run) -> dict[str, Any] | None:
         "learning_rate": rate,
         "tokens_per_second": values["tokens_seen"] / seconds,
     }
+    if _is_policy(config):
+        values["proximal"] = config.proximal  # what `kl_to_proximal` is the distance to
     if job.log:
         job.log.write(position.step, values)
     return values

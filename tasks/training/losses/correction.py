@@ -40,7 +40,6 @@ def correct(
             weight = weight.clamp(max=options.high)
         metrics = {
             "importance_weight": weight.sum(),
-            "importance_weight_squared": weight.square().sum(),
             "importance_truncated": ((weight < raw) & kept).sum() if options else raw.new_zeros(()),
             "importance_masked": (~kept).sum(),
         }

@@ -17,7 +17,7 @@ from tasks.training.losses.base import Loss, LossInputs
 from tasks.training.losses.correction import correct, second_moment_cutoff
 from tasks.training.model import scoring, sharding
 from tasks.training.model.scoring import Scores
-from tasks.training.objectives import M2po
+from tasks.training.objectives import M2po, Truncate
 from tasks.training.ranks import Ranks
 from tasks.training.step import histograms
 from tasks.training.step.aggregation import Weighing
@@ -93,7 +93,13 @@ def objective(batch: Batch, held: Sequence[Row], scores: Scores, step: Step) -> 
         pairs=_pairs(batch, held) if "pairs" in config.objective.needs else None,
     )
     loss = compute(inputs, scores.entropy, config)
-    return Loss(loss.total, loss.metrics | about) if sampled else loss
+    if not sampled:
+        return loss
+    # What tokens are worth is told by the policy against its sampler, whichever of the two the proximal one is.
+    how = config.correction or Truncate()
+    worth, _ = correct(scores.logprobs.detach(), behaviour, how, batch.sequences, step.cutoff)
+    about |= {"sample_weight": worth.sum(), "sample_weight_squared": worth.square().sum()}
+    return Loss(loss.total, loss.metrics | about)
 
 
 def look(
