@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tasks.training.config import TrainConfig
 from tasks.training.data.batch import Batch, batch_of, values_of
 from tasks.training.data.mapped import ByRow, Row
-from tasks.training.data.packing import Minibatch, pack
+from tasks.training.data.packing import Minibatch, blocks, pack
 from tasks.training.errors import NotFinite
 from tasks.training.losses import compute
 from tasks.training.losses.base import Loss, LossInputs
@@ -114,16 +114,15 @@ def look(
     `chosen`: the numbers of the rows to look at, by default all.
     """
     seen: dict[str, ByRow] = {"logprobs": {}}
-    everything = list(range(len(rows)) if chosen is None else chosen)
     with torch.no_grad():
-        for micro_batch in pack(everything, rows, config.micro_batch_tokens, ranks.shards, config.shared_prefix)[
-            ranks.shard
-        ]:
-            batch = batch_of(micro_batch, rows, ranks.device, config.shared_prefix)
-            scores = scoring.scores(model, batch, temperature(config), config.attention)
-            seen["logprobs"] |= batch.by_row(scores.logprobs)
-            if scores.values is not None:
-                seen["values"] = seen.get("values", {}) | batch.by_row(scores.values)
+        for block in blocks(range(len(rows)) if chosen is None else chosen, rows):
+            packed = pack(block, rows, config.micro_batch_tokens, ranks.shards, config.shared_prefix)
+            for micro_batch in packed[ranks.shard]:
+                batch = batch_of(micro_batch, rows, ranks.device, config.shared_prefix)
+                scores = scoring.scores(model, batch, temperature(config), config.attention)
+                seen["logprobs"] |= batch.by_row(scores.logprobs)
+                if scores.values is not None:
+                    seen.setdefault("values", {}).update(batch.by_row(scores.values))
     names = sorted(set().union(*ranks.gather(list(seen))))
     return {
         name: {i: values for part in ranks.gather(seen.get(name, {})) for i, values in part.items()} for name in names
