@@ -26,7 +26,9 @@ def correct(
     * kpop: rho of the token where the binary KL divergence of {this token, any other} is at most `limit` both ways, else 0:
       D(p, q) = p log(p / q) + (1 - p) log((1 - p) / (1 - q)), wide for rare tokens, narrow for sure ones. KPop (Guo et al.,
       Ring team, 2026), limit 0.1.
-    * m2po: rho where (log rho)^2 <= cutoff, else 0; `cutoff` is the step's (`second_moment_cutoff`). M2PO (2510.01161).
+    * m2po: rho where (log rho)^2 <= cutoff, else 0; `cutoff` is the step's (`second_moment_cutoff`). M2PO (2510.01161) as AReaL
+      masks it, on both sides and whatever the advantage. The authors' code bounds only tokens with A > 0 and r > 1 or A < 0 and
+      r < 1, of the trained policy's ratio r = pi / pi_old, and clips there.
 
     truncate and mask go by level: `token` is rho of the token, `sequence` prod rho over the token's sequence, `geometric` that
     to the power of 1 / tokens.
