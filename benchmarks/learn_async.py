@@ -118,6 +118,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
                 "curve": [round(fmean(points), 3) for points in zip(*curves, strict=True)][:: _every(steps)],
                 "every": _every(steps),
             }
+            found[name][str(staleness)] = told
             say(
                 f"asynchrony: {name}, {staleness} steps old: early {told['early']['mean']}, late {told['late']['mean']}"
             )

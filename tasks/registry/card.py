@@ -15,7 +15,7 @@ ANCESTORS = 6  # that are shown
 CURVES = {
     "loss": "loss per trained token",
     "entropy": "entropy, nats",
-    "kl_to_proximal": "KL to the start, nats per token",
+    "kl_to_proximal": "KL to the proximal policy, nats per token",
     "agreement/mean": "trainer against engine, nats",
 }
 FIGURES = ("reward", "loss", "kl", "ratio", "agreement")

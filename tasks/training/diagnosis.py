@@ -15,7 +15,7 @@ Entry = Mapping[str, Any]  # a line of metrics.jsonl; step 0 is the look before 
 
 ALMOST_ALL = 0.9
 FEW_TRAINED = 0.01  # of the tokens that were read
-KL_LIMIT = 1.0  # nats per token between the policy and the one that the run began with
+KL_LIMIT = 1.0  # nats per token that the policy went away from the proximal one since the first step
 ENTROPY_LEFT = 0.1  # of the entropy at the first step
 ENTROPY_LOW = 0.1  # nats per token
 GRADIENT_NONE = 1e-7
@@ -118,18 +118,23 @@ def _all_clipped(steps: Sequence[Entry]) -> Diagnosis | None:
         return None
     return Diagnosis(
         "everything clipped",
-        f"{share:.1%} of the trained tokens are beyond the clip bounds, where the objective has no gradient",
+        f"{share:.1%} of the tokens with an advantage are beyond the clip bounds, where the objective has no gradient",
         "Lower the learning rate or the passes over the rows, recompute the proximal log-probs, or train on fresher rows",
     )
 
 
+_ORIGINS = {"behaviour": "the sampler", "approximated": "between the sampler and where the run began"}
+
+
 def _kl_explosion(steps: Sequence[Entry]) -> Diagnosis | None:
     kl = _mean(steps, "kl_to_proximal")
-    if kl is None or kl < KL_LIMIT:
+    first = float(steps[0].get("kl_to_proximal", 0.0))
+    if kl is None or kl - first < KL_LIMIT:  # rows that were far off from the start are stale, or another model's
         return None
+    origin = _ORIGINS.get(steps[0].get("proximal", ""), "where the run began")
     return Diagnosis(
         "KL explosion",
-        f"the policy is {kl:.3g} nats per token from where the run began, and went there from {steps[0]['kl_to_proximal']:.3g}",
+        f"the policy is {kl:.3g} nats per token from {origin}, and went there from {first:.3g}",
         "Lower the learning rate, clip closer, or add a KL penalty towards a reference",
     )
 
@@ -164,7 +169,7 @@ def _too_old(steps: Sequence[Entry]) -> Diagnosis | None:
         return None
     sample, clipped = _mean(steps, "effective_sample_size"), _mean(steps, "clip_fraction")
     signs = [f"an effective sample size of {sample:.1%}"] if sample is not None and sample < 0.5 else []
-    signs += [f"{clipped:.1%} of the tokens clipped"] if clipped is not None and clipped > 0.5 else []
+    signs += [f"{clipped:.1%} of the tokens with an advantage clipped"] if clipped is not None and clipped > 0.5 else []
     if not signs:
         return None
     return Diagnosis(

@@ -13,7 +13,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from tasks.training import folder
 from tasks.training.config import TrainConfig
-from tasks.training.data.mapped import ByRow, Row
+from tasks.training.data.mapped import Row
 from tasks.training.data.packing import Minibatch, minibatches
 from tasks.training.diagnosis import diagnose
 from tasks.training.errors import NotFinite, TrainingError, own_rank
@@ -28,7 +28,7 @@ from tasks.training.saving.lock import exclusive, take
 from tasks.training.step import optimiser
 from tasks.training.step.aggregation import Weighing, weighing
 from tasks.training.step.before import look_around
-from tasks.training.step.passes import Accumulated, accumulate
+from tasks.training.step.passes import accumulate, look
 from tasks.training.tracking import metrics, report
 from tasks.training.tracking.metrics import MetricsLog
 from tasks.training.tracking.mlflow_run import open_run
@@ -156,12 +156,29 @@ def _look(job: Run) -> None:
         job.log.look(*metrics.of_rows(job.rows, agreement.policy_version(job.rows, config), policy=_is_policy(config)))
     position.probes = probe.take(job.model, job.rows, job.ranks)
     position.frozen = look_around(job.model, job.rows, len(job.plan), config, job.ranks)
-    if "proximal" in position.frozen:
-        _agree(job, position.frozen["proximal"])
+    if _is_policy(config):
+        _agree(job)
 
 
 def _is_policy(config: TrainConfig) -> bool:
     return "behaviour" in config.objective.needs
+
+
+def _agree(job: Run) -> None:
+    """The engine's log-probs against ours on the same tokens: of what was looked up, else of a few on-policy rows."""
+    config, position = job.config, job.position
+    trainer = position.frozen.get("proximal")
+    if trainer is None:
+        few = agreement.sample(job.rows, config)
+        trainer = look(job.model, job.rows, config, job.ranks, few)["logprobs"]
+    position.agreement = agreement.measure(trainer, job.rows, config)
+    if job.log and position.agreement:
+        job.log.write(0, position.agreement.metrics())
+    elif job.log:
+        version = agreement.policy_version(job.rows, config)
+        sys.stderr.write(
+            f"agreement with the engine is not measured: no row was sampled by version {version}, the input model's\n"
+        )
 
 
 def _step(job: Run) -> dict[str, Any] | None:
@@ -170,9 +187,7 @@ def _step(job: Run) -> dict[str, Any] | None:
     config, position = job.config, job.position
     chosen = job.plan[position.step]
     try:
-        found = accumulate(job.model, chosen, job.rows, job.weighing, position.frozen, config, job.ranks)
-        if position.agreement is None and not position.trained:
-            _agree(job, _everyones(found, job.ranks))
+        sums = accumulate(job.model, chosen, job.rows, job.weighing, position.frozen, config, job.ranks)
         norm = _clipped(job, chosen)
     except NotFinite as error:
         _skip(job, chosen, error)
@@ -180,15 +195,17 @@ def _step(job: Run) -> dict[str, Any] | None:
     rate = optimiser.learning_rate(config, position.step, len(job.plan))
     optimiser.update(job.optimiser, rate)
     position.step += 1
-    position.trained += int(found.sums["tokens"])
+    position.trained += int(sums["tokens"])
     seconds = time.monotonic() - started
-    values = metrics.of_step(found.sums, [job.rows[i] for i in chosen], agreement.policy_version(job.rows, config))
+    values = metrics.of_step(sums, [job.rows[i] for i in chosen], agreement.policy_version(job.rows, config))
     values |= {
         "steps_planned": len(job.plan),
         "grad_norm": norm,
         "learning_rate": rate,
         "tokens_per_second": values["tokens_seen"] / seconds,
     }
+    if _is_policy(config):
+        values["proximal"] = config.proximal  # what `kl_to_proximal` is the distance to
     if job.log:
         job.log.write(position.step, values)
     return values
@@ -217,16 +234,3 @@ def _skip(job: Run, chosen: Minibatch, error: NotFinite) -> None:
         raise NotFinite(
             f"{error}. {position.skips} steps were like that; max_skipped_steps is {job.config.max_skipped_steps}"
         )
-
-
-def _everyones(found: Accumulated, ranks: Ranks) -> ByRow:
-    return {i: values for part in ranks.gather(found.logprobs) for i, values in part.items()}
-
-
-def _agree(job: Run, trainer: ByRow) -> None:
-    """Before the first update: the engine's log-probs against ours on the same tokens."""
-    if not _is_policy(job.config):
-        return
-    job.position.agreement = agreement.measure(trainer, job.rows, job.config)
-    if job.log and job.position.agreement:
-        job.log.write(0, job.position.agreement.metrics())

@@ -1,7 +1,8 @@
 """Which rows go into which forward pass of which rank: no padding, balanced, and the same for the same seed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from math import ceil
 
 import numpy as np
@@ -13,6 +14,7 @@ from tasks.training.data.tree import overlaps
 Minibatch = list[int]  # row numbers of one optimiser step, over all ranks
 MicroBatch = list[int]  # row numbers of one forward pass of one rank; may be empty
 
+BLOCK = 256  # rows
 CUTS = (1.3, 1.2, 1.1, 1.05, 1.0, 0.75, 0.5, 0.33, 0.25)  # tried sizes of a part, as shares of a rank's tokens
 
 
@@ -28,15 +30,33 @@ def minibatches(rows: Sequence[Row], config: TrainConfig) -> list[Minibatch]:
     steps: list[Minibatch] = []
     for epoch in range(config.epochs):
         order = np.random.default_rng([config.seed, epoch]).permutation(len(rows)).tolist()
-        together: dict[str, list[int]] = {}
-        for i in order:
-            together.setdefault(groups[i], []).append(i)
-        units: list[list[int]] = []
-        for group in together.values():
-            whole = paired or sum(sizes[i] for i in group) <= config.minibatch
-            units += [group] if whole else [[i] for i in group]
-        steps += _cut(units, [sum(sizes[i] for i in unit) for unit in units], config.minibatch)
+        steps += _grouped(order, groups, sizes, config.minibatch, paired=paired)
     return steps[: config.max_steps]
+
+
+def blocks(chosen: Iterable[int], rows: Sequence[Row]) -> list[list[int]]:
+    """The chosen rows, some hundred at a time and by group, to be packed one block after another.
+
+    What packing costs grows faster than the number of rows, and it holds their tokens; a group beyond a block is parted.
+    """
+    numbers = list(chosen)
+    names = [row.group or row.name for row in (rows[i] for i in numbers)]
+    parts = _grouped(range(len(numbers)), names, [1] * len(numbers), BLOCK)
+    return [[numbers[at] for at in part] for part in parts]
+
+
+def _grouped(
+    order: Iterable[int], groups: Sequence[str], sizes: Sequence[int], size: int, *, paired: bool = False
+) -> list[list[int]]:
+    """Numbers in runs of about `size`: a group follows its first, and is parted only where it is larger and not `paired`."""
+    together: dict[str, list[int]] = {}
+    for i in order:
+        together.setdefault(groups[i], []).append(i)
+    units: list[list[int]] = []
+    for group in together.values():
+        whole = paired or sum(sizes[i] for i in group) <= size
+        units += [group] if whole else [[i] for i in group]
+    return _cut(units, [sum(sizes[i] for i in unit) for unit in units], size)
 
 
 def _cut(units: list[list[int]], sizes: list[int], size: int) -> list[Minibatch]:
@@ -113,10 +133,12 @@ def _balanced(parts: list[_Part], budget: int, ranks: int) -> tuple[int, list[Mi
     while True:
         bins: list[list[_Part]] = [[] for _ in range(passes * ranks)]
         loads = [0] * len(bins)
+        by_load = [(0, b) for b in range(len(bins))]  # a heap: the emptiest first, of those the first
         for part in ordered:
-            emptiest = loads.index(min(loads))
+            _, emptiest = by_load[0]
             bins[emptiest].append(part)
             loads[emptiest] += part.cost
+            heapreplace(by_load, (loads[emptiest], emptiest))
         if all(load <= budget or len(held) == 1 for load, held in zip(loads, bins, strict=True)):
             break
         passes += 1

@@ -9,6 +9,7 @@ from tasks.training.config import TrainConfig
 from tasks.training.data.mapped import ByRow, Row
 from tasks.training.errors import Disagreement
 
+SAMPLE = 32  # rows: a fraction of a step's work, and thousands of tokens
 # An error that grows along the sequence (positions, window, cache) looks otherwise than one that is everywhere alike.
 PLACES = (0, 16, 64, 256, 1024, 4096, 16384)
 
@@ -33,6 +34,13 @@ class Agreement:
 def policy_version(rows: Sequence[Row], config: TrainConfig) -> int:
     """The version of the input model: as configured, else the newest among the rows."""
     return config.policy_version if config.policy_version is not None else max(row.version for row in rows)
+
+
+def sample(rows: Sequence[Row], config: TrainConfig) -> list[int]:
+    """Numbers of at most SAMPLE on-policy rows, spread over all of them: what a run looks at that looks up no others."""
+    version = policy_version(rows, config)
+    fresh = [i for i, row in enumerate(rows) if row.version == version >= 0]
+    return [fresh[at] for at in np.linspace(0, len(fresh) - 1, min(SAMPLE, len(fresh))).astype(int)]
 
 
 def measure(trainer: ByRow, rows: Sequence[Row], config: TrainConfig) -> Agreement | None:

@@ -56,11 +56,15 @@ def _chosen(model: Any, rows: Sequence[Row], ranks: Ranks) -> list[Row]:
     parameters = sum(one.numel() for one in model.parameters())
     context = getattr(model.config, "max_position_embeddings", None) or 2**20
     limit = affordable(parameters, context, accelerated=ranks.device.type != "cpu")
-    ranked = sorted(rows, key=lambda row: (len(row.ids), row.name))
+    lengths = [len(row.ids) for row in rows]
+    ranked = sorted(range(len(rows)), key=lambda i: (lengths[i], i))  # numbers: the rows themselves stay in their file
     last = len(ranked) - 1
-    picked = [ranked[at].ids for at in sorted({0, last // 3, 2 * last // 3, last})]
-    whole = np.concatenate([row.ids for row in ranked[-limit:]])  # a row has a token at least, so these are enough
-    picked.append(np.resize(whole, limit))
+    picked = [rows[ranked[at]].ids for at in sorted({0, last // 3, 2 * last // 3, last})]
+    enough, tokens = list[int](), 0
+    while tokens < limit and len(enough) < len(ranked):
+        enough.append(ranked[last - len(enough)])
+        tokens += lengths[enough[-1]]
+    picked.append(np.resize(np.concatenate([rows[i].ids for i in reversed(enough)]), limit))
     return [_whole(f"probe-{n}", ids[:limit]) for n, ids in enumerate(picked)]
 
 

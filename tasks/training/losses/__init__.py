@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tasks.training.config import TrainConfig
 from tasks.training.losses import kl
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.cispo import cispo
 from tasks.training.losses.dapo import dapo
 from tasks.training.losses.decoupled_ppo import decoupled_ppo
@@ -41,7 +41,7 @@ def compute(inputs: LossInputs, entropy: Tensor, config: TrainConfig) -> Loss:
     if config.kl:
         distance = kl.divergence(inputs.logprobs, inputs.against_reference(), config.kl.estimator)
         if config.kl.unbiased:
-            distance = (inputs.logprobs - inputs.proximal).exp() * distance
+            distance = ratio_of(inputs.logprobs - inputs.proximal) * distance
         metrics["kl_to_reference"] = distance.detach().sum()
         if config.kl.estimator != "k1":
             total = total + config.kl.coefficient * (inputs.per_token() * distance).sum()

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+LARGEST = 20.0  # nats of a ratio: far outside every clip, and its square is finite in float32
+
 
 @dataclass(frozen=True)
 class LossInputs:
@@ -73,6 +75,21 @@ class Loss:
 
     total: Tensor
     metrics: dict[str, Tensor]
+
+
+def bounded(log_ratio: Tensor) -> Tensor:
+    """A difference of log-probs, in nats, between -LARGEST and LARGEST: whatever is to be exponentiated. The gradient goes on.
+
+    Unbounded, exp() of a sequence's sum or of one token overflows float32 from 88 nats on; and where a loss then chooses its
+    clipped branch, the gradient of the other is 0 times infinity. A plain clamp would take the gradient from a sequence that
+    became far too likely, which the loss means to push down.
+    """
+    return log_ratio.detach().clamp(-LARGEST, LARGEST) + (log_ratio - log_ratio.detach())
+
+
+def ratio_of(log_ratio: Tensor) -> Tensor:
+    """exp(log_ratio), finite."""
+    return bounded(log_ratio).exp()
 
 
 def by_sequence(values: Tensor, sequences: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Clipped importance-sampling weights, all tokens keep their gradient."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import counted
 from tasks.training.objectives import Cispo
 
@@ -12,7 +12,7 @@ def cispo(inputs: LossInputs, options: Cispo) -> Loss:
     are not lost after the first step. Defaults: no lower bound, as in the paper; 5 above, in the middle of what ScaleRL
     (2510.13786) found to make no difference, 4 to 8.
     """
-    ratio = (inputs.logprobs - inputs.proximal).detach().exp()
+    ratio = ratio_of((inputs.logprobs - inputs.proximal).detach())
     weight = ratio.clamp(options.ratio_low, options.ratio_high)
     total = -inputs.total(weight * inputs.advantages * inputs.logprobs)
     return Loss(total, counted(inputs, ratio, inputs.advantages, weight != ratio))

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.training.losses.base import by_sequence
+from tasks.training.losses.base import by_sequence, ratio_of
 from tasks.training.objectives import IcePop, KPop, Level, M2po, Mask, Truncate
 
 TINY = 1e-6  # a probability of 0 or 1 in float32 has no binary KL divergence
@@ -26,7 +26,9 @@ def correct(
     * kpop: rho of the token where the binary KL divergence of {this token, any other} is at most `limit` both ways, else 0:
       D(p, q) = p log(p / q) + (1 - p) log((1 - p) / (1 - q)), wide for rare tokens, narrow for sure ones. KPop (Guo et al.,
       Ring team, 2026), limit 0.1.
-    * m2po: rho where (log rho)^2 <= cutoff, else 0; `cutoff` is the step's (`second_moment_cutoff`). M2PO (2510.01161).
+    * m2po: rho where (log rho)^2 <= cutoff, else 0; `cutoff` is the step's (`second_moment_cutoff`). M2PO (2510.01161) as AReaL
+      masks it, on both sides and whatever the advantage. The authors' code bounds only tokens with A > 0 and r > 1 or A < 0 and
+      r < 1, of the trained policy's ratio r = pi / pi_old, and clips there.
 
     truncate and mask go by level: `token` is rho of the token, `sequence` prod rho over the token's sequence, `geometric` that
     to the power of 1 / tokens.
@@ -40,7 +42,6 @@ def correct(
             weight = weight.clamp(max=options.high)
         metrics = {
             "importance_weight": weight.sum(),
-            "importance_weight_squared": weight.square().sum(),
             "importance_truncated": ((weight < raw) & kept).sum() if options else raw.new_zeros(()),
             "importance_masked": (~kept).sum(),
         }
@@ -61,10 +62,10 @@ def second_moment_cutoff(log_ratios: np.ndarray, limit: float) -> float:
 
 def _ratio(log_ratio: Tensor, sequences: Tensor | None, level: Level) -> Tensor:
     if level == "token":
-        return log_ratio.exp()
+        return ratio_of(log_ratio)
     assert sequences is not None, "which tokens make a sequence"
     total = by_sequence(log_ratio, sequences)
-    return (total if level == "sequence" else total / by_sequence(torch.ones_like(log_ratio), sequences)).exp()
+    return ratio_of(total if level == "sequence" else total / by_sequence(torch.ones_like(log_ratio), sequences))
 
 
 def _kept(ratio: Tensor, proximal: Tensor, behaviour: Tensor, options: object, cutoff: float | None) -> Tensor:

@@ -1,6 +1,6 @@
 """Decoupled clip and dynamic sampling policy optimisation."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import Dapo
 
@@ -13,6 +13,6 @@ def dapo(inputs: LossInputs, options: Dapo) -> Loss:
     which leaves out groups whose outcomes are all the same; overlong shaping is the selection's `overlong`, which takes
     from the reward before the advantage is made.
     """
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     total = -inputs.total(clipped_gain(ratio, inputs.advantages, options))
     return Loss(total, counted(inputs, ratio, inputs.advantages, outside(ratio, inputs.advantages, options)))

@@ -1,6 +1,6 @@
 """Decoupled PPO: the policy that is kept close is not the one that sampled."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import DecoupledPpo
 
@@ -14,6 +14,6 @@ def decoupled_ppo(inputs: LossInputs, options: DecoupledPpo) -> Loss:
     interpolated between sampler and policy by weight version (A-3PO, 2512.06547). w_t is the run's `correction`, which
     this objective refuses to go without. Default clip 0.2.
     """
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     total = -inputs.total(clipped_gain(ratio, inputs.advantages, options))
     return Loss(total, counted(inputs, ratio, inputs.advantages, outside(ratio, inputs.advantages, options)))

@@ -1,6 +1,6 @@
 """On-policy distillation."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import counted
 from tasks.training.objectives import Distill
 
@@ -13,7 +13,7 @@ def distill(inputs: LossInputs, options: Distill) -> Loss:
     distillation", Thinking Machines, 2025). No reward is used. Default: A_t is limited to +-clip_advantage = 10 nats,
     so that a token the teacher rules out does not rule the step.
     """
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     gap = (inputs.against_teacher() - inputs.proximal).detach()
     advantages = gap.clamp(-options.clip_advantage, options.clip_advantage)
     metrics = counted(inputs, ratio, advantages, advantages != gap) | {"kl_to_teacher": -gap.sum()}

@@ -1,6 +1,6 @@
 """GRPO done right: no length bias, no difficulty bias."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import DrGrpo
 
@@ -13,6 +13,6 @@ def dr_grpo(inputs: LossInputs, options: DrGrpo) -> Loss:
     by a constant, not by their number. Defaults: clip 0.2 on both sides as in PPO; budget 512, the tokens an episode
     may sample.
     """
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     total = -inputs.total(clipped_gain(ratio, inputs.advantages, options)) / options.budget
     return Loss(total, counted(inputs, ratio, inputs.advantages, outside(ratio, inputs.advantages, options)))

@@ -1,6 +1,6 @@
 """Group relative policy optimisation."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import Grpo
 
@@ -12,6 +12,6 @@ def grpo(inputs: LossInputs, options: Grpo) -> Loss:
     episode counts once, whatever its length; `aggregation = "token"` is DAPO's mean over all tokens of the step
     instead.
     """
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     total = -inputs.total(clipped_gain(ratio, inputs.advantages, options))
     return Loss(total, counted(inputs, ratio, inputs.advantages, outside(ratio, inputs.advantages, options)))

@@ -1,6 +1,6 @@
 """Group sequence policy optimisation."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import Gspo
 
@@ -16,6 +16,6 @@ def gspo(inputs: LossInputs, options: Gspo) -> Loss:
     log_ratio = inputs.logprobs - inputs.proximal
     of_sequence = inputs.sequence_mean(log_ratio.detach())
     # The token's difference is 0; added to the log-prob first, a mean of 1e-4 would lose its last digits there.
-    ratio = (of_sequence + (inputs.logprobs - inputs.logprobs.detach())).exp()
+    ratio = ratio_of(of_sequence + (inputs.logprobs - inputs.logprobs.detach()))
     total = -inputs.total(clipped_gain(ratio, inputs.advantages, options))
     return Loss(total, counted(inputs, ratio, inputs.advantages, outside(ratio, inputs.advantages, options)))

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tasks.training.losses.base import bounded
 from tasks.training.objectives import Estimate
 
 
@@ -18,7 +19,7 @@ def divergence(logprobs: Tensor, reference: Tensor, estimator: Estimate) -> Tens
     difference = logprobs - reference
     if estimator == "k1":
         return difference
-    return difference.square() / 2 if estimator == "k2" else torch.expm1(-difference) + difference
+    return difference.square() / 2 if estimator == "k2" else torch.expm1(bounded(-difference)) + difference
 
 
 def shaped(advantages: Tensor, proximal: Tensor, reference: Tensor, coefficient: float) -> Tensor:

@@ -2,7 +2,7 @@
 
 import torch
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import Ppo
 
@@ -17,7 +17,7 @@ def ppo(inputs: LossInputs, options: Ppo) -> Loss:
     OpenAI's baselines, as in InstructGPT (2203.02155). Defaults: clip 0.2, value_clip 0.2, value_coefficient 0.1.
     """
     values, old, returns = inputs.critic()
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     gain = inputs.total(clipped_gain(ratio, inputs.advantages, options))
     near = torch.clamp(values, old - options.value_clip, old + options.value_clip)
     plain, clipped = (values - returns).square(), (near - returns).square()

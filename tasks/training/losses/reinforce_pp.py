@@ -1,6 +1,6 @@
 """REINFORCE++: PPO's surrogate, no critic, advantages normalised over the whole batch."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import ReinforcePp
 
@@ -12,6 +12,6 @@ def reinforce_pp(inputs: LossInputs, options: ReinforcePp) -> Loss:
     reward (estimator `reinforce_pp`) or the reward less the group's mean (`reinforce_pp_baseline`). Its KL term is the
     run's `kl`: k1 in the reward, or k2 in the loss with the baseline. Default clip 0.2 on both sides.
     """
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     total = -inputs.total(clipped_gain(ratio, inputs.advantages, options))
     return Loss(total, counted(inputs, ratio, inputs.advantages, outside(ratio, inputs.advantages, options)))

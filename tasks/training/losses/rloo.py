@@ -1,6 +1,6 @@
 """REINFORCE with a leave-one-out baseline."""
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import clipped_gain, counted, outside
 from tasks.training.objectives import Rloo
 
@@ -12,7 +12,7 @@ def rloo(inputs: LossInputs, options: Rloo) -> Loss:
     `rloo`). The whole sequence is one action: on policy the gradient is -A_i * sum_t grad log pi, REINFORCE's. The
     ratio, clipped as in TRL, matters from the second step on the same data. Default clip 0.2 on both sides.
     """
-    ratio = inputs.sequence_sum(inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.sequence_sum(inputs.logprobs - inputs.proximal))
     share = inputs.sequence_sum(
         inputs.weights.new_ones(inputs.weights.shape)
     ).reciprocal()  # a sequence's tokens add up to it

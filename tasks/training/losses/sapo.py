@@ -2,7 +2,7 @@
 
 import torch
 
-from tasks.training.losses.base import Loss, LossInputs
+from tasks.training.losses.base import Loss, LossInputs, ratio_of
 from tasks.training.losses.surrogate import counted
 from tasks.training.objectives import Sapo
 
@@ -14,7 +14,7 @@ def sapo(inputs: LossInputs, options: Sapo) -> Loss:
     flattens on both sides, so a token further off counts less and never falls off an edge. Defaults: 1.0 and 1.05, the
     paper's; negative tokens raise many others at once, and fade sooner.
     """
-    ratio = (inputs.logprobs - inputs.proximal).exp()
+    ratio = ratio_of(inputs.logprobs - inputs.proximal)
     tau = torch.full_like(ratio, options.tau_negative).masked_fill(inputs.advantages > 0, options.tau_positive)
     gate = torch.sigmoid(tau * (ratio - 1)) * 4 / tau
     faded = 4 * torch.sigmoid(tau * (ratio - 1)) * torch.sigmoid(-tau * (ratio - 1)) < 0.5  # of the gradient at ratio 1

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tasks.training.losses.base import LossInputs
+from tasks.training.losses.base import LossInputs, bounded
 from tasks.training.objectives import Clipped
 
 
@@ -13,14 +13,15 @@ def clipped_gain(ratio: Tensor, advantages: Tensor, options: Clipped) -> Tensor:
 
 
 def counted(inputs: LossInputs, ratio: Tensor, advantages: Tensor, clipped: Tensor) -> dict[str, Tensor]:
-    """Metrics of a step, sums over tokens. `clipped` [tokens]: whether the token has lost its gradient."""
+    """Metrics of a step, sums over tokens. `clipped` [tokens]: where a token's gradient is lost, if its advantage gives it one."""
     with torch.no_grad():
         log_ratio = inputs.logprobs - inputs.proximal
         positive, negative = (advantages > 0).float(), (advantages < 0).float()
         return {
             "ratio": ratio.sum(),
-            "clip_fraction": clipped.float().sum(),
-            "kl_to_proximal": (torch.expm1(log_ratio) - log_ratio).sum(),  # Schulman's k3 estimator, never negative
+            "clip_fraction": (clipped & (advantages != 0)).sum().to(ratio.dtype),
+            # Schulman's k3 estimator, never negative
+            "kl_to_proximal": (torch.expm1(bounded(log_ratio)) - log_ratio).sum(),
             "positive_tokens": positive.sum(),
             "positive_advantage": (advantages * positive).sum(),
             "negative_tokens": negative.sum(),

@@ -15,4 +15,6 @@ WITHOUT_EFFECT = {
 def identity(config: TrainConfig) -> str:
     """Digest of the rows, the input weights and every setting that shapes the result; paths do not count."""
     settings = config.model_dump_json(exclude=WITHOUT_EFFECT)
-    return digest(settings, hashlib.sha256(config.rows.read_bytes()).digest(), weights_digest(config.model))
+    with config.rows.open("rb") as file:
+        rows = hashlib.file_digest(file, "sha256").digest()
+    return digest(settings, rows, weights_digest(config.model))

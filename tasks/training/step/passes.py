@@ -10,25 +10,17 @@ from torch import Tensor, nn
 from tasks.training.config import TrainConfig
 from tasks.training.data.batch import Batch, batch_of, values_of
 from tasks.training.data.mapped import ByRow, Row
-from tasks.training.data.packing import Minibatch, pack
+from tasks.training.data.packing import Minibatch, blocks, pack
 from tasks.training.errors import NotFinite
 from tasks.training.losses import compute
 from tasks.training.losses.base import Loss, LossInputs
 from tasks.training.losses.correction import correct, second_moment_cutoff
 from tasks.training.model import scoring, sharding
 from tasks.training.model.scoring import Scores
-from tasks.training.objectives import M2po
+from tasks.training.objectives import M2po, Truncate
 from tasks.training.ranks import Ranks
 from tasks.training.step import histograms
 from tasks.training.step.aggregation import Weighing
-
-
-@dataclass(frozen=True)
-class Accumulated:
-    """What one optimiser step's passes left behind, besides the gradients."""
-
-    sums: dict[str, float]  # over the trained tokens of all ranks
-    logprobs: ByRow  # of this rank's rows, under the weights before the step
 
 
 def accumulate(
@@ -39,17 +31,17 @@ def accumulate(
     frozen: Mapping[str, ByRow],
     config: TrainConfig,
     ranks: Ranks,
-) -> Accumulated:
+) -> dict[str, float]:
     """Adds the gradient of (sum of weighted losses) / (normaliser of the step, all ranks) to the model.
 
-    `frozen` as `before.look_around` gives it. Raises NotFinite naming the rows.
+    Returns the step's metrics as sums over the trained tokens of all ranks, and its `normaliser`. `frozen` is as
+    `before.look_around` gives it. Raises NotFinite naming the rows.
     """
     normaliser = weighing.normaliser(chosen)
     paired = "pairs" in config.objective.needs
     mine = pack(chosen, rows, config.micro_batch_tokens, ranks.shards, config.shared_prefix, paired=paired)[ranks.shard]
     step = Step(weighing, frozen, config, _cutoff(chosen, rows, frozen, config))
     sums: dict[str, float] = {}
-    seen: ByRow = {}
     broken: list[str] = []
     for number, micro_batch in enumerate(mine):
         sharding.set_last(model, number == len(mine) - 1)
@@ -57,14 +49,13 @@ def accumulate(
         scores = scoring.scores(model, batch, temperature(config), config.attention)
         loss = objective(batch, [rows[i] for i in batch.rows], scores, step)
         torch.autograd.backward(loss.total * (ranks.shards / normaliser))  # FSDP averages over ranks
-        seen |= batch.by_row(scores.logprobs)
-        broken += _not_finite(batch, seen, loss, rows)
+        broken += _not_finite(batch, scores.logprobs, loss, rows)
         for name, value in {**_common(batch, scores.logprobs, scores.entropy, loss), **loss.metrics}.items():
             sums[name] = sums.get(name, 0.0) + float(value)
     everyone = [name for names in ranks.gather(broken) for name in names]
     if everyone:
         raise NotFinite(f"the loss is NaN or infinite in rows {', '.join(everyone[:8])}: look at them in training_rows")
-    return Accumulated(ranks.sum(sums) | {"normaliser": normaliser}, seen)
+    return ranks.sum(sums) | {"normaliser": normaliser}
 
 
 @dataclass(frozen=True)
@@ -102,22 +93,36 @@ def objective(batch: Batch, held: Sequence[Row], scores: Scores, step: Step) -> 
         pairs=_pairs(batch, held) if "pairs" in config.objective.needs else None,
     )
     loss = compute(inputs, scores.entropy, config)
-    return Loss(loss.total, loss.metrics | about) if sampled else loss
+    if not sampled:
+        return loss
+    # What tokens are worth is told by the policy against its sampler, whichever of the two the proximal one is.
+    how = config.correction or Truncate()
+    worth, _ = correct(scores.logprobs.detach(), behaviour, how, batch.sequences, step.cutoff)
+    about |= {"sample_weight": worth.sum(), "sample_weight_squared": worth.square().sum()}
+    return Loss(loss.total, loss.metrics | about)
 
 
-def look(model: nn.Module, rows: Sequence[Row], config: TrainConfig, ranks: Ranks) -> dict[str, ByRow]:
-    """`logprobs` of every row's trained tokens under the current weights, and `values` of a critic, on every rank."""
+def look(
+    model: nn.Module,
+    rows: Sequence[Row],
+    config: TrainConfig,
+    ranks: Ranks,
+    chosen: Sequence[int] | None = None,
+) -> dict[str, ByRow]:
+    """`logprobs` of every row's trained tokens under the current weights, and `values` of a critic, on every rank.
+
+    `chosen`: the numbers of the rows to look at, by default all.
+    """
     seen: dict[str, ByRow] = {"logprobs": {}}
-    everything = list(range(len(rows)))
     with torch.no_grad():
-        for micro_batch in pack(everything, rows, config.micro_batch_tokens, ranks.shards, config.shared_prefix)[
-            ranks.shard
-        ]:
-            batch = batch_of(micro_batch, rows, ranks.device, config.shared_prefix)
-            scores = scoring.scores(model, batch, temperature(config), config.attention)
-            seen["logprobs"] |= batch.by_row(scores.logprobs)
-            if scores.values is not None:
-                seen["values"] = seen.get("values", {}) | batch.by_row(scores.values)
+        for block in blocks(range(len(rows)) if chosen is None else chosen, rows):
+            packed = pack(block, rows, config.micro_batch_tokens, ranks.shards, config.shared_prefix)
+            for micro_batch in packed[ranks.shard]:
+                batch = batch_of(micro_batch, rows, ranks.device, config.shared_prefix)
+                scores = scoring.scores(model, batch, temperature(config), config.attention)
+                seen["logprobs"] |= batch.by_row(scores.logprobs)
+                if scores.values is not None:
+                    seen.setdefault("values", {}).update(batch.by_row(scores.values))
     names = sorted(set().union(*ranks.gather(list(seen))))
     return {
         name: {i: values for part in ranks.gather(seen.get(name, {})) for i, values in part.items()} for name in names
@@ -185,8 +190,9 @@ def _common(batch: Batch, logprobs: Tensor, entropy: Tensor, loss: Loss) -> dict
     }
 
 
-def _not_finite(batch: Batch, seen: ByRow, loss: Loss, rows: Sequence[Row]) -> list[str]:
+def _not_finite(batch: Batch, logprobs: Tensor, loss: Loss, rows: Sequence[Row]) -> list[str]:
     if torch.isfinite(loss.total):
         return []
+    seen = batch.by_row(logprobs)
     culprits = [i for i in batch.rows if not torch.isfinite(torch.from_numpy(seen[i])).all()]
     return [rows[i].name for i in culprits or batch.rows]

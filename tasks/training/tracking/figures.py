@@ -52,7 +52,7 @@ def _reward(axes: Axes, steps: Sequence[Entry]) -> bool:
 
 def _kl(axes: Axes, steps: Sequence[Entry]) -> bool:
     axes.set(title="KL, nats per token (k3)")
-    return _curves(axes, steps, {"kl_to_proximal": "to the start of the run", "kl_to_reference": "to the reference"})
+    return _curves(axes, steps, {"kl_to_proximal": "to the proximal policy", "kl_to_reference": "to the reference"})
 
 
 def _ratio(axes: Axes, steps: Sequence[Entry]) -> bool:

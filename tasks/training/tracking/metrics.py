@@ -22,7 +22,9 @@ NO_MEANS = {
     "tokens",
     "positions",
     "computed",
-    "importance_weight_squared",
+    "clip_fraction",
+    "sample_weight",
+    "sample_weight_squared",
     "positive_tokens",
     "negative_tokens",
 }
@@ -46,10 +48,12 @@ def of_step(sums: Mapping[str, float], chosen: Sequence[Row], version: int) -> d
     found |= {name: sums[name] / tokens for name in sorted(alike) if policy or name != "engine_gap"}
     if not policy:
         return found
-    if "importance_weight_squared" in sums:
+    if "sample_weight" in sums:
         # Kish: the number of equally weighted tokens worth as much, as a share of all tokens
-        squares = sums["importance_weight_squared"] * tokens
-        found["effective_sample_size"] = sums["importance_weight"] ** 2 / squares if squares else 0.0
+        squares = sums["sample_weight_squared"] * tokens
+        found["effective_sample_size"] = sums["sample_weight"] ** 2 / squares if squares else 0.0
+    if "clip_fraction" in sums:  # of the tokens that could lose a gradient: the others have none
+        found["clip_fraction"] = sums["clip_fraction"] / max(1.0, sums["positive_tokens"] + sums["negative_tokens"])
     for sign in ("positive", "negative"):
         if f"{sign}_tokens" in sums:
             found[f"advantage/{sign}_share"] = sums[f"{sign}_tokens"] / tokens

@@ -30,7 +30,7 @@ def test_the_newest_run_is_diagnosed_in_words_and_the_exit_status_says_so(run, l
     found = lakeloop("diagnose")
     assert found.status == 1
     said = found.said
-    assert "grpo-new" in said and "everything clipped: 100.0% of the trained tokens" in said
+    assert "grpo-new" in said and "everything clipped: 100.0% of the tokens with an advantage" in said
     assert "Lower the learning rate" in said
 
 

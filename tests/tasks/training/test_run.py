@@ -1,6 +1,5 @@
 """What a whole run promises, on one rank in this process."""
 
-import dataclasses
 import fcntl
 import json
 import shutil
@@ -16,7 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from lakehouse.records import TrainingRow
 from tasks.training import folder
 from tasks.training.config import TrainConfig
+from tasks.training.data import loading
 from tasks.training.errors import Disagreement, LedgerGap, NotFinite, TrainingError
+from tasks.training.honesty import agreement
 
 Configure = Callable[..., TrainConfig]
 Train = Callable[[TrainConfig], Path]
@@ -106,6 +107,42 @@ def test_disagreement_on_on_policy_rows_stops_the_run(
     train(config.model_copy(update={"policy_version": 4}))  # the same rows, one version stale: expected to differ
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_disagreement_stops_the_run_wherever_the_on_policy_rows_are(
+    seed: int, configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
+) -> None:
+    """Half of the rows are a stale group: in two of these orders the first minibatch has no other."""
+    rows = []
+    for row in sampled:
+        version, off = (3, 1.0) if row.row_index < 5 else (2, 0.0)
+        versions = [version if trained else -1 for trained in row.loss_mask]
+        logprobs = [lp - off * trained for lp, trained in zip(row.logprobs, row.loss_mask, strict=True)]
+        changes = {"group_id": f"gr-{version}", "weight_versions": versions, "logprobs": logprobs}
+        rows.append(row.model_copy(update=changes))
+    config = configure(rows=export(rows), proximal="behaviour", policy_version=3, seed=seed)
+    with pytest.raises(Disagreement, match="disagree by 1 nats"):
+        train(config)
+    assert not config.output.exists()
+
+
+def test_a_run_without_on_policy_rows_says_that_agreement_is_not_measured(
+    configure: Configure, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = train(configure(proximal="behaviour", policy_version=4))
+    assert json.loads((output / folder.SUMMARY).read_text())["agreement"] is None
+    assert "agreement with the engine is not measured: no row was sampled by version 4" in capsys.readouterr().err
+
+
+def test_agreement_is_measured_on_a_bounded_number_of_rows_from_first_to_last(
+    configure: Configure, sampled: list[TrainingRow]
+) -> None:
+    rows = list(loading.load(configure())) * 20
+    found = agreement.sample(rows, configure())
+    assert (found[0], found[-1], len(set(found))) == (0, 199, agreement.SAMPLE)
+    assert agreement.sample(rows[:3], configure()) == [0, 1, 2]
+    assert agreement.sample(rows, configure(policy_version=4)) == []
+
+
 def test_a_step_whose_loss_is_not_finite_is_skipped_and_its_rows_are_named(
     configure: Configure, train: Train, sampled: list[TrainingRow], export: Export
 ) -> None:
@@ -146,9 +183,9 @@ def test_a_token_that_was_not_counted_stops_the_export(
 ) -> None:
     from tasks.training import run
 
-    def forgetful(*arguments: object) -> object:
+    def forgetful(*arguments: object) -> dict[str, float]:
         found = accumulate(*arguments)
-        return dataclasses.replace(found, sums=found.sums | {"tokens": found.sums["tokens"] - 1})
+        return found | {"tokens": found["tokens"] - 1}
 
     accumulate = run.accumulate
     monkeypatch.setattr(run, "accumulate", forgetful)

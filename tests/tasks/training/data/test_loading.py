@@ -237,15 +237,59 @@ def test_a_vocabulary_is_known_by_what_its_ids_mean_and_not_by_how_its_file_look
     assert vocabulary_digest(file) != vocabulary_digest(model_folder / "tokenizer.json")
 
 
+def many(row: TrainingRow, count: int, folder: Path) -> Path:
+    """So many rows of 64 tokens, of which one is trained, in groups of eight."""
+    long = {"logprobs": [-1.0] * 64, "weight_versions": [3] * 64, "loss_mask": [*[0] * 63, 1]}
+    one = row.model_copy(update=long | {"input_ids": [5] * 64}).model_dump()
+    file = folder / "many.parquet"
+    with pa.parquet.ParquetWriter(file, pa.Table.from_pylist([one]).schema) as target:
+        for start in range(0, count, 500):
+            numbers = range(start, min(count, start + 500))
+            rows = [one | {"row_index": i, "group_id": f"gr-{i // 8}"} for i in numbers]
+            target.write_table(pa.Table.from_pylist(rows))
+    return file
+
+
+def test_a_look_before_the_first_step_holds_no_row_for_long(
+    configure: Configure, sampled: list[TrainingRow], tmp_path: Path
+) -> None:
+    """Of 4,000 rows lengths and numbers are held, and one log-prob each."""
+    from tasks.training.honesty import probe
+    from tasks.training.model import policy
+    from tasks.training.ranks import joined
+    from tasks.training.step.before import look_around
+
+    config = configure(rows=many(sampled[0], 4000, tmp_path), micro_batch_tokens=2048)
+    rows = loading.load(config)
+    with joined(config) as ranks:
+        model = policy.load(config, ranks)
+        probe.take(model, rows[:8], ranks)  # what is imported and made once
+        look_around(model, rows[:300], 2, config, ranks)
+        assert peak(lambda: probe.take(model, rows, ranks)) < 1e6
+        assert peak(lambda: look_around(model, rows, 2, config, ranks)) < 6e6  # a kilobyte per row; with the rows, 9e6
+
+
+def test_a_runs_identity_reads_the_rows_piece_by_piece(configure: Configure, tmp_path: Path) -> None:
+    from tasks.training.saving.identity import identity
+
+    file = tmp_path / "large.parquet"
+    file.write_bytes(bytes(16_000_000))
+    assert peak(lambda: identity(configure(rows=file))) < 8e6
+
+
+def peak(what: Callable[[], object]) -> int:
+    """Most bytes that were held at once while it ran, of numpy and Python."""
+    tracemalloc.start()
+    what()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
 def test_rows_are_made_when_they_are_asked_for_and_the_file_is_not_held_in_memory(
     configure: Configure, sampled: list[TrainingRow], tmp_path: Path
 ) -> None:
-    long = {"input_ids": [5] * 64, "logprobs": [-1.0] * 64, "weight_versions": [3] * 64, "loss_mask": [0, *[1] * 63]}
-    one = sampled[0].model_copy(update=long).model_dump()
-    file = tmp_path / "many.parquet"
-    with pa.parquet.ParquetWriter(file, pa.Table.from_pylist([one]).schema) as target:
-        for start in range(0, 4000, 500):
-            target.write_table(pa.Table.from_pylist([one | {"row_index": start + i} for i in range(500)]))
+    file = many(sampled[0], 4000, tmp_path)
     tracemalloc.start()
     rows = loading.load(configure(rows=file))
     held, _ = tracemalloc.get_traced_memory()

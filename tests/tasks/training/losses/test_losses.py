@@ -10,7 +10,7 @@ from tasks.training.losses.base import LossInputs
 from tasks.training.losses.correction import correct
 from tasks.training.losses.grpo import grpo
 from tasks.training.losses.sft import sft
-from tasks.training.objectives import OBJECTIVES, Grpo, Sft, Truncate
+from tasks.training.objectives import OBJECTIVES, Grpo, M2po, Mask, Sft, Truncate
 from tasks.training.step.histograms import of_ratio
 
 TOKENS = 200
@@ -126,3 +126,61 @@ def test_grpo_scales_negative_advantages_and_leaves_positive_ones(scale: float) 
     compute(given, torch.zeros(TOKENS), config).total.backward()
     expected = torch.where(given.advantages < 0, given.advantages * scale, given.advantages)
     torch.testing.assert_close(given.logprobs.grad, -expected, rtol=1e-12, atol=1e-15)
+
+
+def far_off(nats: float, advantage: float) -> LossInputs:
+    """Two sequences of 300 float32 tokens, each `nats` likelier than under the proximal policy and under all others."""
+    current = torch.full((600,), -1.0, requires_grad=True)
+    other = torch.full((600,), -1.0 - nats)
+    known = dict.fromkeys(["reference", "teacher", "values", "old_values", "returns"], other)
+    return LossInputs(
+        *(current, other, other, torch.full((600,), advantage)),
+        sequences=torch.arange(2).repeat_interleave(300),
+        weights=torch.ones(600),
+        importance=torch.ones(600),
+        pairs=torch.zeros(600, dtype=torch.int64),
+        **known,
+    )
+
+
+@pytest.mark.parametrize("nats", [0.4, 100.0, -0.4, -100.0])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_ratio_makes_a_loss_or_gradient_that_is_not_finite(name: str, advantage: float, nats: float) -> None:
+    """exp() of 89 nats is infinite in float32: reached by one token, or by a sequence's sum."""
+    given = far_off(nats, advantage)
+    loss = LOSSES[name](given, OBJECTIVES[name]())
+    loss.total.backward()
+    assert torch.isfinite(loss.total)
+    assert torch.isfinite(given.logprobs.grad).all()
+    assert all(torch.isfinite(value) for value in loss.metrics.values())
+
+
+@pytest.mark.parametrize("name", ["rloo", "grpo", "gspo"])
+def test_what_became_far_too_likely_is_still_pushed_down(name: str) -> None:
+    given = far_off(30.0, -1.0)
+    LOSSES[name](given, OBJECTIVES[name]()).total.backward()
+    assert (given.logprobs.grad > 0).all()
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("nats", [100.0, -100.0])
+def test_a_penalty_is_finite_however_far_the_reference_is(estimator: str, nats: float) -> None:
+    given = far_off(nats, 1.0)
+    run = {"model": "m", "rows": "r.parquet", "output": "o", "learning_rate": 1, "objective": "grpo", "reference": "r"}
+    penalty = {"estimator": estimator, "coefficient": 0.1, "unbiased": estimator == "k3"}
+    loss = compute(given, torch.zeros(600), TrainConfig.model_validate(run | {"kl": penalty}))
+    loss.total.backward()
+    assert torch.isfinite(loss.total)
+    assert torch.isfinite(given.logprobs.grad).all()
+
+
+@pytest.mark.parametrize(
+    "correction", [Truncate(), M2po(), *(Mask(level=how) for how in ("token", "sequence", "geometric"))]
+)
+@pytest.mark.parametrize("nats", [0.4, 100.0, -100.0])
+def test_a_corrections_weights_are_finite(correction: Truncate | M2po | Mask, nats: float) -> None:
+    given = far_off(nats, 1.0)
+    weights, metrics = correct(given.logprobs, given.behaviour, correction, given.sequences, 1e9)
+    assert torch.isfinite(weights).all()
+    assert all(torch.isfinite(value) for value in metrics.values())

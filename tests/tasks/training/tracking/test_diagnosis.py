@@ -12,6 +12,7 @@ from tasks.training import folder
 from tasks.training.config import TrainConfig
 from tasks.training.diagnosis import Diagnosis, diagnose, history
 from tasks.training.errors import NotFinite
+from tasks.training.recipes import recipe
 
 
 @pytest.fixture
@@ -73,7 +74,36 @@ def test_everything_clipped(diagnosed, sampled) -> None:
     rows = [shifted(row, -np.sign(row.advantage)) for row in sampled]
     found = diagnosed(rows, proximal="behaviour", policy_version=4)
     assert names(found) == ["everything clipped"]
-    assert found[0].cause.startswith("100.0% of the trained tokens")
+    assert found[0].cause.startswith("100.0% of the tokens with an advantage")
+
+
+def test_everything_clipped_where_only_successes_are_learnt_from(diagnosed, sampled) -> None:
+    """As the recipe has it: a failed episode's tokens can lose no gradient, for negative_scale leaves them none."""
+    rows = [shifted(row, -np.sign(row.advantage)) for row in sampled]
+    (found,) = diagnosed(rows, **recipe("grpo", {}, None) | {"minibatch": 5, "policy_version": 4})
+    assert found.name == "everything clipped"
+    assert found.cause.startswith("100.0% of the tokens with an advantage")
+
+
+def test_stale_rows_where_the_sampler_is_the_proximal_policy(diagnosed, sampled) -> None:
+    """As the recipe has it: no importance weight says so, for the ratio itself is to the sampler."""
+    rows = [shifted(row, 6.0 if i else 0.0) for i, row in enumerate(sampled)]
+    found = diagnosed(rows, **recipe("grpo", {}, None) | {"learning_rate": 1e-4, "policy_version": 7})
+    assert "stale rows" in names(found)
+    assert "KL explosion" not in names(found)  # it was as far in the first step
+
+
+def test_a_kl_explosion_is_told_from_the_sampler_where_that_is_the_proximal_policy(diagnosed, sampled) -> None:
+    found = diagnosed(sampled, **recipe("grpo", {}, None) | {"learning_rate": 0.3, "epochs": 6, "minibatch": 5})
+    (told,) = [one for one in found if one.name == "KL explosion"]
+    assert "nats per token from the sampler, and went there from 0" in told.cause
+
+
+def test_tokens_that_the_correction_drops(diagnosed, sampled) -> None:
+    rows = [shifted(row, -6.0) for row in sampled]
+    found = diagnosed(rows, correction={"name": "mask"}, policy_version=4)
+    (told,) = [one for one in found if one.name == "masked away"]
+    assert told.cause.startswith("the off-policy correction drops 100.0% of the trained tokens")
 
 
 def test_a_kl_explosion(diagnosed, sampled) -> None:
