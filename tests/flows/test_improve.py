@@ -112,9 +112,7 @@ async def test_a_champion_that_somebody_moves_while_the_gate_decides_stays_and_t
 
     for name, act in (("gate", decided), ("evaluate", evaluated), ("promote", promote), ("deploying", nullcontext)):
         monkeypatch.setattr(flow, name, act)
-    parts = flow._Parts(
-        SimpleNamespace(steps=1), None, None, {}, Exam(problems={"search": 8}), 1, "default", "keep", 0.05
-    )
+    parts = flow._Parts(SimpleNamespace(steps=1), None, None, {}, Exam(problems={"search": 8}), "default", "keep", 0.05)
     parts._rounds[0] = Round(number=1, version=4)
     await parts.examine(0, 4)
     assert (parts._rounds[0].passed, parts._rounds[0].reasons) == (
