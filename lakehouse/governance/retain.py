@@ -143,7 +143,8 @@ def _expired(lake: str, table: str, columns: Sequence[str]) -> list[str]:
                 select episodes.episode_id, episodes.ended_at, rules.retention_days
                 from bronze.episodes as episodes
                 left join problems using (problem_id)
-                left join rules on rules.source = problems.source
+                -- of a problem not in the lake its kind, as at the door
+                left join rules on rules.source = coalesce(problems.source, episodes.problem_kind)
             )
 
             select distinct held.episode_id

@@ -17,11 +17,11 @@ from lakehouse.write import Writer
 SAID = "the heron sleeps at noon"
 
 
-def aged(make, number: int, days: float, *, problem: str = "p"):
+def aged(make, number: int, days: float, *, problem: str = "p", **changes):
     """An episode that ended so many days ago, whose content says so."""
     at = now() - timedelta(days=days)
     call = make.call([1, 2, 3], [4, 5], request_messages=f'["{SAID} {days}"]', started_at=at)
-    return make.batch(problem, number, calls=[call], started_at=at, ended_at=at)
+    return make.batch(problem, number, calls=[call], started_at=at, ended_at=at, **changes)
 
 
 def declared(source: str, retention_days: int | None, **changes) -> Source:
@@ -101,6 +101,18 @@ def test_a_source_has_a_rule_of_its_own(old, make):
             "select problem_id from episodes semi join (from calls where token_status = 'exact') using (episode_id)"
         )
         assert left.fetchall() == [("q",)]
+
+
+def test_the_rule_of_external_holds_for_conversations_whose_problem_is_not_in_the_lake(home_folder, lake, make):
+    writer = Writer(lake)
+    writer.append("sources", [declared("external", 30), declared("*", 1000)])
+    writer.append("problems", [make.problem("known", kind="external", source="shop")])
+    for number, problem in enumerate(("unknown", "known")):
+        aged(make, number, 60, problem=problem, problem_kind="external").land(lake)
+    assert {one.table: one.episodes for one in retain(lake)}["calls"] == 1
+    with connect(lake) as held:
+        left = held.execute("select problem_id, token_status from episodes join calls using (episode_id) order by all")
+        assert left.fetchall() == [("known", "exact"), ("unknown", "missing")]
 
 
 def test_rows_without_an_episode_go_by_their_own_time(old, make):
