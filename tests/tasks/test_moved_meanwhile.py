@@ -63,7 +63,8 @@ def test_a_loop_goes_on_from_its_own_newest_version_until_somebody_moves_the_cha
 def test_a_release_by_somebody_else_counts_as_well_and_what_the_loop_trains_from_it_then_stands(
     registry, weights, tmp_path
 ):
-    moves.move(registry, NAME, CHAMPION, 1, who="a person", why="once more")
+    for version in (2, 1):
+        moves.move(registry, NAME, CHAMPION, version, who="a person", why="tried, and went back")
     assert improve.standing(OWN).version == 1
     folder = weights(tmp_path / "v4", 4.0)
     registry.register(NAME, folder, lineage=Lineage(stage="grpo", parent=1))
@@ -135,7 +136,8 @@ def test_where_the_loop_has_no_version_of_its_own_a_bad_champion_ends_it_with_th
 def test_reconcile_wants_the_challenger_served_while_a_loop_is_at_work_and_nobody_moved_the_champion(
     registry, monkeypatch, loop, moved
 ):
-    gate = SimpleNamespace(labels=lambda: {"http://e": "3", "http://f": "3"}, split=lambda: None)
+    member = SimpleNamespace(state="serving", version="3")
+    gate = SimpleNamespace(states=lambda: {"http://e": member, "http://f": member}, split=lambda: None)
     monkeypatch.setattr(reconcile, "Gate", lambda url, key: nullcontext(gate))
     monkeypatch.setattr(reconcile, "Engine", lambda url: nullcontext(SimpleNamespace(served_version=lambda: 3)))
     monkeypatch.setattr(reconcile, "Watch", lambda *_: SimpleNamespace(alive=lambda flow: loop))

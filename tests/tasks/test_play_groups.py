@@ -34,7 +34,7 @@ def stage(monkeypatch):
     def made(places):
         room = Room(*(asyncio.Semaphore(places) for _ in range(3)), boxes=0)
         settings = SimpleNamespace(model_name="tiny", door=None)
-        engine, progress = SimpleNamespace(served_version=lambda: 1), SimpleNamespace(advance=advance)
+        engine, progress = SimpleNamespace(served_version=lambda **_: 1), SimpleNamespace(advance=advance)
         play = Play(None, "none", places, deadline_s=60)
         made = Stage(play, settings, engine, None, None, None, None, progress, room, version=1)
         made.ended = ended

@@ -38,7 +38,7 @@ async def test_an_episode_is_of_what_is_served_or_pinned_to_the_version_that_is_
     async with stage._room(1, 0) as room:
         on = stage.Stage(
             stage.Play(Sampling(), "auto", 1, 1.0, version=version), SimpleNamespace(model_name="m", door=None),
-            SimpleNamespace(served_version=lambda: 4), None, None, None, None, SimpleNamespace(advance=advance), room, 3,
+            SimpleNamespace(served_version=lambda **_: 4), None, None, None, None, SimpleNamespace(advance=advance), room, 3,
         )  # fmt: skip
         await on.perform(SimpleNamespace(), SimpleNamespace(kind="search"))
     assert heard == [told]
