@@ -63,7 +63,9 @@ def test_where_mlflow_goes_away_before_the_alias_moves_it_stays_and_the_next_try
             release.promote.fn(2)
     assert passes(told.value)
     assert registry.promoted(Settings().model_name) == 1
-    assert not [one for one in audit.entries(action=moves.MOVED).to_dicts() if '"to":2' in one["detail"].replace(" ", "")]
+    assert not [
+        one for one in audit.entries(action=moves.MOVED).to_dicts() if '"to":2' in one["detail"].replace(" ", "")
+    ]
     release.promote.fn(2)
     assert registry.promoted(Settings().model_name) == 2
 
