@@ -354,8 +354,8 @@ def test_runs_leave_progress_tables_and_links_in_the_ui(deployments, improved):
 @pytest.fixture(scope="module")
 def moved_back(stack, registry, engine, command, improved, warm):
     """The seconds that a move of the alias to an earlier version took, in the middle of a run that samples without a pause."""
-    drawn = ["--problems", '{"search": 24}', "--samples", "8", "--max-difficulty", str(EASY)]
-    drawn += ["--temperature", str(NOISY), "--concurrency", "8", "--shard-size", "192"]
+    drawn = ["--problems", '{"search": 24}', "--samples", "24", "--max-difficulty", str(EASY)]
+    drawn += ["--temperature", str(NOISY), "--concurrency", "48", "--shard-size", "576"]  # calls last
     playing = command("collect", "--run-id", "spanned", *drawn)
     deadline = time.monotonic() + 120
     while not rows("from dispatches where run_id = 'spanned'"):

@@ -131,7 +131,7 @@ async def until(request: Request, flight: Flight, wanted: asyncio.Future[Any], *
         while not (await asyncio.wait([wanted], timeout=KEEP_ALIVE_S))[0]:
             if streamed and flight.calls:
                 return
-    except BaseException:
+    except BaseException:  # cancelled, too: nobody waits for this call any more
         flight.cancel()
         raise
     finally:

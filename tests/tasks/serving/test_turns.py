@@ -65,7 +65,8 @@ def test_an_exam_of_hours_is_waited_for(tmp_path, holder, monkeypatch):
     began = time.monotonic()
     monkeypatch.setattr(turns.time, "monotonic", lambda real=time.monotonic: began + (real() - began) * 8 * 3600)
     with turn(tmp_path / "lock"):
-        pass
+        assert let_go.is_set()
+        assert time.monotonic() - began > 6 * 3600
 
 
 async def test_in_an_event_loop_the_wait_can_be_cancelled_and_leaves_the_lock_alone(tmp_path, holder):

@@ -31,8 +31,13 @@ def test_whichever_of_engine_and_gateway_is_up_last_the_gateway_learns_what_the_
 
 
 def test_a_gateway_that_is_up_before_its_engine_is_no_error(monkeypatch):
+    asked, proven = [], []
+
     def absent(_):
+        asked.append("version")
         raise EngineError("connection refused")
 
     monkeypatch.setattr(Engine, "served_version", absent)
+    monkeypatch.setattr(Gate, "proven", lambda _, url, version: proven.append(url))
     settle("gateway")
+    assert (asked, proven) == (["version"], [])  # nothing is believed of what did not answer

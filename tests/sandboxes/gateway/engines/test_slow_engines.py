@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -36,6 +37,15 @@ def slow(monkeypatch):
     monkeypatch.setattr(pool_module, "LOOK_EVERY_S", 3600.0)
 
 
+@asynccontextmanager
+async def two_engines(tmp_path):
+    """A fleet of a quick engine and one that can be `held`, with sessions of both that have called, and the latter's URL."""
+    engine, held = Scripted(["hello"]), Holding(["hello"])
+    async with fleet(tmp_path, engine, held) as it:
+        url = {one: url for url, one in it.engines.items()}[held]
+        yield it, engine, held, url, await spread(it)
+
+
 async def spread(it):
     """Sessions of both engines, two each, that have called."""
     of = {url: [] for url in it.engines}
@@ -57,10 +67,7 @@ async def all_soon(it, sessions):
 
 
 async def test_a_swap_of_one_engine_holds_nobody_up(tmp_path):
-    engine, held = Scripted(["hello"]), Holding(["hello"])
-    async with fleet(tmp_path, engine, held) as it:
-        sessions = await spread(it)
-        url = {one: url for url, one in it.engines.items()}[held]
+    async with two_engines(tmp_path) as (it, engine, held, url, sessions):
         await it.order("pause", url)
         held.held = True
         before = engine.generated
@@ -69,10 +76,7 @@ async def test_a_swap_of_one_engine_holds_nobody_up(tmp_path):
 
 
 async def test_a_stale_and_slow_engine_holds_nobody_up_and_is_believed_once_it_is_proven(tmp_path):
-    engine, held = Scripted(["hello"]), Holding(["hello"])
-    async with fleet(tmp_path, engine, held) as it:
-        sessions = await spread(it)
-        url = {one: url for url, one in it.engines.items()}[held]
+    async with two_engines(tmp_path) as (it, _, held, url, sessions):
         await it.order("doubted", url)
         await it.client.start_session("looked at since it was doubted")
         await asyncio.gather(*(it.call(session) for session in sessions))
