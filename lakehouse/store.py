@@ -1,13 +1,14 @@
 """Where a table lies, whether it is ours, which version it has, and who may write it now."""
 
 import json
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -25,7 +26,9 @@ from lakehouse.objects import options as options
 from lakehouse.schema import TABLES
 
 Condition = tuple[str, Literal["in", ">="], Any]  # column, operator, value
+T = TypeVar("T")
 LOCK_DEADLINE_S = 300.0  # a compaction of a large table may hold the lock this long
+LOOKS, BETWEEN_LOOKS_S = 3, 0.1
 LOG_KEPT = {  # table properties: a checkpoint would else end versions that a training set pins, and every commit list the log
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.enableExpiredLogCleanup": "false",
@@ -117,13 +120,31 @@ def opened(lake: str, table: str) -> DeltaTable | None:
         return None  # answers for a folder without asking the Delta library
     told = options(lake)
     try:
-        delta = DeltaTable(where, storage_options=told)
+        delta = settled(lambda: DeltaTable(where, storage_options=told), but=TableNotFoundError)
         _check_ours(delta, table, where)
     except TableNotFoundError:
         return None
     except (DeltaError, OSError, ValueError) as error:
         raise BrokenTable(table, where, error) from error
     return delta
+
+
+def settled(look: Callable[[], T], *, but: type[Exception] | tuple[type[Exception], ...] = ()) -> T:
+    """What a look into a table's log gives; tried again where it fails, except for the errors `but`.
+
+    An erasure puts other content, of another size, under the name of a log's file: whoever asked for the size before and reads
+    after meets a file that seems damaged. A second look does not; what fails three times is what it seems.
+    """
+    for left in reversed(range(LOOKS)):
+        try:
+            return look()
+        except but:
+            raise
+        except Exception:
+            if not left:
+                raise
+            time.sleep(BETWEEN_LOOKS_S)
+    raise AssertionError("unreachable")
 
 
 def is_there(folder: str) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from prefect import get_run_logger, task
 from prefect.artifacts import acreate_link_artifact, acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -102,7 +103,7 @@ async def fit(training_set_id: str, config: TrainConfig, deadline_s: float) -> F
             f"the trainer took longer than {deadline_s:.0f} s; its last lines:\n" + "\n".join(last)
         ) from None
     finally:
-        await _end(process)
+        await _end(process, config_file)
     await _report(config)
     if process.returncode != 0:
         raise TrainingFailed(f"the trainer ended with status {process.returncode}; its last lines:\n" + "\n".join(last))
@@ -233,8 +234,12 @@ def _steps(config: TrainConfig) -> tuple[int, int]:
     return int(latest.get("steps_planned", 0)), int(latest["step"])
 
 
-async def _end(process: Process) -> None:
-    """Leave no trainer behind when the flow is cancelled."""
+async def _end(process: Process, config_file: Path) -> None:
+    """Leave no trainer behind when the flow is cancelled or its time is over.
+
+    A torchrun that is ended in the instant in which it starts a rank does not know of it, and the rank is too young to see its
+    parent go; so whatever was started for this config is ended.
+    """
     if process.returncode is None:
         process.terminate()
         try:
@@ -242,6 +247,16 @@ async def _end(process: Process) -> None:
         except TimeoutError:
             process.kill()
             await process.wait()
+    await asyncio.to_thread(end_ranks, config_file)
+
+
+def end_ranks(config_file: Path) -> None:
+    """Kill the processes on this machine that train by this config."""
+    ranks = [one for one in psutil.process_iter(["cmdline"]) if str(config_file) in (one.info["cmdline"] or [])]
+    for rank in ranks:
+        with suppress(psutil.NoSuchProcess):
+            rank.kill()
+    psutil.wait_procs(ranks, timeout=10)
 
 
 def _fitted(config: TrainConfig) -> Fitted:

@@ -77,7 +77,7 @@ def _vacuum(lake: str, table: str, delta: DeltaTable, wanted: set[int], kept_day
 def _known(lake: str, delta: DeltaTable, version: int) -> bool:
     """Whether the log can still tell what the version was made of."""
     try:
-        DeltaTable(delta.table_uri, version=version, storage_options=store.options(lake))
+        store.settled(lambda: DeltaTable(delta.table_uri, version=version, storage_options=store.options(lake)))
     except DeltaError:
         return False
     return True

@@ -145,12 +145,12 @@ class Connection:
         """Open tables that are not open yet, and see that the others are at their newest version."""
         for name in sorted(tables):
             held = self._opened.get(name)
-            if held is not None:
-                held.refresh()
-                continue
-            if name in self._opened and not self._there(name):  # not written by anybody yet
+            if held is None and name in self._opened and not self._there(name):  # not written by anybody yet
                 continue
             try:
+                if held is not None:
+                    held.refresh()
+                    continue
                 snapshot = self._snapshot(name)
                 self._check_ours(name, snapshot)
                 self._raw.execute(f"create or replace view bronze.{name} as {self._source(TABLES[name], snapshot)}")
@@ -178,10 +178,8 @@ class Connection:
         """store.ForeignTable where another program's table lies there: its rows would be shown as NULLs."""
         if snapshot is None:
             return
-        rows = self._raw.execute(f"describe {snapshot.relation}").fetchall()
-        there = {row[0]: row[1] for row in rows}
         for column in TABLES[name].arrow:
-            wanted, found = duckdb_type(column.type), there.get(column.name)
+            wanted, found = duckdb_type(column.type), snapshot.columns.get(column.name)
             if found != wanted and not (found is None and column.nullable):
                 cause = (
                     f"its column {column.name!r} is {found}, not {wanted}"

@@ -25,6 +25,7 @@ class Snapshot:
         self._uri = uri
         self._log = Path(uri, "_delta_log") if is_folder(uri) and version is None else None
         self._version = version
+        self.columns: dict[str, str] = {}  # their DuckDB types, by name
         self._attach()
 
     @property
@@ -46,9 +47,15 @@ class Snapshot:
             self._version = store.newest(self._log)
         options = "" if self._version is None else f", version {self._version}, pin_snapshot"
         where = self._uri.replace("'", "''")
-        try:
-            self._connection.execute(f"attach '{where}' as {self._catalog} (type delta{options})")
-        except duckdb.Error:
-            with contextlib.suppress(duckdb.Error):
-                self.close()
-            raise
+
+        def attach() -> None:
+            try:
+                self._connection.execute(f"attach '{where}' as {self._catalog} (type delta{options})")
+                rows = self._connection.execute(f"describe {self.relation}").fetchall()  # this reads the log, not `attach`
+                self.columns = {row[0]: row[1] for row in rows}
+            except duckdb.Error:
+                with contextlib.suppress(duckdb.Error):
+                    self.close()
+                raise
+
+        store.settled(attach)

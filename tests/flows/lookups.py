@@ -9,6 +9,11 @@ from tasks.registry.versions import CHAMPION
 def promote_and_wait(registry, engine, name, version):
     """Move the alias by MLflow's own client; the seconds until the engine serves the version."""
     registry.client.set_registered_model_alias(name, CHAMPION, str(version))
+    return wait_until_served(engine, name, version)
+
+
+def wait_until_served(engine, name, version):
+    """The seconds it took."""
     began = time.monotonic()
     while engine.served_version() != version:
         assert time.monotonic() < began + 150, f"{name} version {version} was not deployed"

@@ -1,6 +1,7 @@
 """What lies at a table's place: older, newer, foreign, damaged. The error names the cause and the remedy."""
 
 import json
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -186,3 +187,21 @@ def test_the_newest_version_is_told_by_the_logs_names_from_a_checkpoint_on(lake,
 def data_file_of_now(lake: str, table: str) -> Path:
     (path,) = store.opened(lake, table).file_uris()
     return Path(path.removeprefix("file://"))
+
+
+def test_a_log_whose_file_is_being_replaced_is_looked_at_again(lake, make):
+    make.batch("one").land(lake)
+    Writer(lake).compact()  # leaves a checkpoint, which an erasure would put other content into
+    (checkpoint,) = Path(lake, "episodes", "_delta_log").glob("*.checkpoint.parquet")
+    whole = checkpoint.read_bytes()
+
+    for read in (lambda: store.opened(lake, "episodes").version(), lambda: len(query("from episodes", lake))):
+        checkpoint.write_bytes(whole[:-9])
+        mended = threading.Timer(store.BETWEEN_LOOKS_S / 2, lambda: checkpoint.write_bytes(whole))
+        mended.start()
+        assert read() > 0
+        mended.join()
+
+    checkpoint.write_bytes(whole[:-9])
+    with pytest.raises(BrokenTable, match="Restore the file"):
+        store.opened(lake, "episodes")

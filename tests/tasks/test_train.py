@@ -5,6 +5,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -120,3 +121,24 @@ async def test_the_mlflow_run_leads_to_the_flow_run_and_back(tmp_path, pinned, m
     assert fitted.mlflow_run_id == "made"
     assert shown["mlflow-run"]["link"] == "http://mlflow:5000/#/runs/made"
     assert shown["mlflow-run"]["link_text"] == "MLflow: sft-1"
+
+
+STARTING = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", sys.argv[1]], start_new_session=True)
+print("started", flush=True)
+time.sleep(300)
+"""
+
+
+async def test_a_trainer_whose_time_is_over_leaves_no_rank_that_its_launcher_did_not_know_of(tmp_path, pinned, monkeypatch):
+    """As torchrun is, where the signal meets it between the start of a rank and its own note of that."""
+    pinned("sft", "none")
+    monkeypatch.setattr(train, "export_rows", lambda *_: None)
+    monkeypatch.setattr(train, "launch_command", lambda file, ranks: [sys.executable, "-c", STARTING, str(file)])
+    monkeypatch.setattr(train, "get_run_logger", logging.getLogger)
+    places = {"model": tmp_path, "rows": tmp_path / "r", "output": tmp_path / "o", "work": tmp_path / "w"}
+    config = TrainConfig.model_validate({"objective": "sft", "learning_rate": 1e-3, **places})
+    with pytest.raises(TrainingFailed, match="took longer than 3 s(?s:.*)started"):
+        await fit.fn("ts-1", config, 3.0)
+    assert [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(one.info["cmdline"])] == []

@@ -211,8 +211,10 @@ class Names:
         defined = Counter(test.name for source in sources for test in source.tests)
         words = {word for name in defined for word in name.split("_")[1:] if word}
         self._words = sorted(words | set(WORDS[: max(0, 6 - len(words))]))
-        # A name that is used for something else besides may be needed as it is.
-        self.fresh = {name: self.invent() for name, count in defined.items() if used[name.encode()] == count}
+        # A name that is used for something else besides may be needed as it is. Fresh names are in the order of the old ones:
+        # unittest runs a class's tests in alphabetical order, and some pass in the order they were written for only.
+        free = sorted(name for name, count in defined.items() if used[name.encode()] == count)
+        self.fresh = dict(zip(free, sorted(self.invent() for _ in free), strict=True))
 
     def word(self) -> str:
         return self._rng.choice(self._words)

@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 OPPOSITE: dict[type[ast.cmpop], bytes] = {
     ast.Eq: b"!=",
@@ -36,6 +37,10 @@ METHODS = {
 METHODS |= {other: one for one, other in METHODS.items() if one != "assertEquals"}
 EQUALITY = re.compile(r"^(assert_?(list_?|dict_?|tuple_?|set_?)?equals?|assert_?eq|eq_?)$", re.IGNORECASE)
 RARE = (b"BufferError", b"FloatingPointError", b"ReferenceError", b"ChildProcessError", b"InterruptedError")
+UNDOING = re.compile(
+    r"(clear|close|clean|delete|discard|pop|remove|reset|restore|rmtree|stop|undo|unlink|unregister|^set|chdir)",
+    re.IGNORECASE,
+)
 UNSURE = (ast.Return, ast.Yield, ast.YieldFrom, ast.Try)  # what may leave before an assertion, or swallow it
 
 
@@ -51,17 +56,20 @@ class Splice:
 def contradictions(test: ast.FunctionDef, source: bytes, lines: Sequence[int], rng: random.Random) -> list[Splice]:
     """Ways to contradict a test, the most different ones first; empty where none is sure. `lines`: start of each line.
 
-    Where the body ends in assertions only these are used, so that no clean-up after them is left out.
+    Where the body ends in assertions only these are used. Else those after which nothing is put back: a copy that fails before
+    it has set a module's limit to what it was makes other tests fail, and with them an honest repair.
     """
     if any(isinstance(node, UNSURE) for statement in test.body for node in ast.walk(statement)):
         return []
     text = Text(source, lines)
     asserting = [list(_of(statement, text, rng)) for statement in test.body]
-    last = len(asserting)
-    while last and asserting[last - 1]:
-        last -= 1
+    at_the_end = list(takewhile(bool, reversed(asserting)))
+    if not at_the_end:
+        own = {node.id for node in ast.walk(test) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        both = zip(reversed(test.body), reversed(asserting), strict=True)
+        at_the_end = [found for _, found in takewhile(lambda one: one[1] or not _undoes(one[0], own), both)]
     kinds: dict[str, list[Splice]] = {}
-    for kind, splice in (one for found in (asserting[last:] or asserting) for one in found):
+    for kind, splice in (one for found in reversed(at_the_end) for one in found):
         kinds.setdefault(kind, []).append(splice)
     picked = [rng.choice(splices) for splices in kinds.values()]
     rng.shuffle(picked)
@@ -89,6 +97,32 @@ class Text:
 
     def replaced(self, node: ast.expr, text: bytes) -> Splice:
         return Splice(*self.span(node), text)
+
+
+def _undoes(statement: ast.stmt, own: set[str]) -> bool:
+    """Whether a statement may put something back that outlives the test, as far as its looks tell. `own`: names that it assigns."""
+    for node in ast.walk(statement):
+        match node:
+            case ast.Global():
+                return True
+            case ast.Name(ctx=ast.Store() | ast.Del()):
+                continue
+            case (ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del())) as target:
+                if not _of_test(target, own):
+                    return True
+            case ast.Call(func=ast.Attribute(attr=name) as function) if UNDOING.search(name):
+                if not _of_test(function, own):
+                    return True
+            case ast.Call(func=ast.Name(id=name)) if UNDOING.search(name):
+                return True
+    return False
+
+
+def _of_test(node: ast.expr, own: set[str]) -> bool:
+    """Whether an attribute or item is of a name of the test's, or of the test itself."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Name) and (node.id == "self" or node.id in own)
 
 
 def _of(statement: ast.stmt, text: Text, rng: random.Random) -> Iterator[tuple[str, Splice]]:

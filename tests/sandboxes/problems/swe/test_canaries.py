@@ -155,3 +155,49 @@ def test_an_assertion_is_turned_round_or_given_a_wrong_value(body, expected):
 )
 def test_what_a_passing_run_might_not_reach_is_left_alone(body):
     assert ways(body) == set()
+
+
+@pytest.mark.parametrize(
+    "rest, touched",
+    [
+        ("module.LIMIT = before", False),  # what put it back would be left out
+        ("del registry['a']", False),
+        ("unregister('a')", False),
+        ("self.assertTrue(own.pop()); shown = 1; print(shown)", True),
+        ("made = [3]; made[0] = 4; made.clear()", True),
+    ],
+)
+def test_a_copy_never_leaves_out_what_puts_things_back(rest, touched):
+    assert bool(ways(f"own = [1]; assert own; {rest}")) is touched
+
+
+POLLUTED = b"""\
+import unittest
+
+LIMIT = [5]
+
+class TestBoth(unittest.TestCase):
+    def test_a_first(self):
+        before = LIMIT[0]
+        self.assertEqual(LIMIT[0], 5)
+        LIMIT[0] = 6
+        self.assertEqual(LIMIT[0], 6)
+        LIMIT[0] = before
+
+    def test_b_then(self):
+        self.assertEqual(LIMIT[0], 5)
+        LIMIT[0] = 7
+
+    def test_c_last(self):
+        self.assertEqual(LIMIT[0], 7)
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tests_that_pass_in_their_own_order_only_are_run_in_it(seed):
+    """unittest runs a class's tests in alphabetical order. The second and third are no good; they passed all the same."""
+    nodes = [f"{FILE}::TestBoth::{name}" for name in ("test_a_first", "test_b_then", "test_c_last")]
+    found = planted(seed, tree={FILE: POLLUTED}, repaired=nodes[2:], kept=nodes[:2])
+    assert found.canaries
+    marks = run(found.files[FILE], sorted(found.ids))
+    assert [marks[found.runs_as[node]] for node in nodes] == ["P", "P", "P"]
