@@ -354,7 +354,9 @@ def test_runs_leave_progress_tables_and_links_in_the_ui(deployments, improved):
 @pytest.fixture(scope="module")
 def moved_back(stack, registry, engine, command, improved, warm):
     """The seconds that a move of the alias to an earlier version took, in the middle of a run that samples without a pause."""
-    wait_until_served(engine, stack.model_name, improved)  # a challenger was: nobody plays it, so the watcher moves back
+    wait_until_served(
+        engine, stack.model_name, improved
+    )  # a challenger was: nobody plays it, so the watcher moves back
     drawn = ["--problems", '{"search": 24}', "--samples", "24", "--max-difficulty", str(EASY)]
     drawn += ["--temperature", str(NOISY), "--concurrency", "48", "--shard-size", "576"]  # calls last
     playing = command("collect", "--run-id", "spanned", *drawn)
@@ -404,7 +406,8 @@ def rejected(deployments, moved_back, tmp_path_factory):
     policy = tmp_path_factory.mktemp("gate") / "refusing.toml"
     policy.write_text(REFUSING)
     judged = {"evaluate_problems": {"search": 2}, "evaluate_every": 1, "policy": str(policy)}
-    deployments.complete(deployments.start("improve", loop_id="refused", **judged, **LOOP))
+    quick = LOOP | {"concurrency": 8}
+    deployments.complete(deployments.start("improve", loop_id="refused", **judged, **quick))
     made = rows("from queries.loop_steps where loop_id = 'refused' and version > 0 order by step")
     return [one["version"] for one in made]
 

@@ -131,7 +131,9 @@ time.sleep(300)
 """
 
 
-async def test_a_trainer_whose_time_is_over_leaves_no_rank_that_its_launcher_did_not_know_of(tmp_path, pinned, monkeypatch):
+async def test_a_trainer_whose_time_is_over_leaves_no_rank_that_its_launcher_did_not_know_of(
+    tmp_path, pinned, monkeypatch
+):
     """As torchrun is, where the signal meets it between the start of a rank and its own note of that."""
     pinned("sft", "none")
     monkeypatch.setattr(train, "export_rows", lambda *_: None)
@@ -139,6 +141,6 @@ async def test_a_trainer_whose_time_is_over_leaves_no_rank_that_its_launcher_did
     monkeypatch.setattr(train, "get_run_logger", logging.getLogger)
     places = {"model": tmp_path, "rows": tmp_path / "r", "output": tmp_path / "o", "work": tmp_path / "w"}
     config = TrainConfig.model_validate({"objective": "sft", "learning_rate": 1e-3, **places})
-    with pytest.raises(TrainingFailed, match="took longer than 3 s(?s:.*)started"):
+    with pytest.raises(TrainingFailed, match=r"took longer than 3 s(?s:.*)started"):
         await fit.fn("ts-1", config, 3.0)
     assert [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(one.info["cmdline"])] == []
