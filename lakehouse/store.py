@@ -135,16 +135,14 @@ def settled(look: Callable[[], T], *, but: type[Exception] | tuple[type[Exceptio
     An erasure puts other content, of another size, under the name of a log's file: whoever asked for the size before and reads
     after meets a file that seems damaged. A second look does not; what fails three times is what it seems.
     """
-    for left in reversed(range(LOOKS)):
+    for _ in range(LOOKS - 1):
         try:
             return look()
         except but:
             raise
-        except Exception:
-            if not left:
-                raise
+        except Exception:  # noqa: BLE001 - whatever it is, the last look tells it
             time.sleep(BETWEEN_LOOKS_S)
-    raise AssertionError("unreachable")
+    return look()
 
 
 def is_there(folder: str) -> bool:

@@ -252,7 +252,8 @@ async def _end(process: Process, config_file: Path) -> None:
 
 def end_ranks(config_file: Path) -> None:
     """Kill the processes on this machine that train by this config."""
-    ranks = [one for one in psutil.process_iter(["cmdline"]) if str(config_file) in (one.info["cmdline"] or [])]
+    named = {"tasks.training", str(config_file)}
+    ranks = [one for one in psutil.process_iter(["cmdline"]) if named <= set(one.info["cmdline"] or [])]
     for rank in ranks:
         with suppress(psutil.NoSuchProcess):
             rank.kill()

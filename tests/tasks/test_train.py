@@ -125,7 +125,8 @@ async def test_the_mlflow_run_leads_to_the_flow_run_and_back(tmp_path, pinned, m
 
 STARTING = """
 import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", sys.argv[1]], start_new_session=True)
+rank = [sys.executable, "-c", "import time; time.sleep(300)", "tasks.training", sys.argv[1]]
+subprocess.Popen(rank, start_new_session=True)
 print("started", flush=True)
 time.sleep(300)
 """
