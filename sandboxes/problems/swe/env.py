@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from lakehouse.records import Problem, dumps
+from lakehouse.records import Problem, digest, dumps
 from sandboxes.backends.base import WORKDIR, Backend, Box, BoxSpec
 from sandboxes.backends.trees import Tree
 from sandboxes.problems.base import Fact, Observation
@@ -88,7 +88,8 @@ class SweEnvironment:
     async def grade(self) -> Sequence[Fact]:
         await self.close()
         patch = between(self._start, self.tree, self._spec.layout)
-        measured = await grade(self._problem.problem_id, self._spec, patch, self._backend)
+        edition = digest(self._problem.problem_id, self._problem.spec)  # another one may ask for other tests
+        measured = await grade(edition, self._spec, patch, self._backend)
         return [*measured, *self._honey.facts]
 
     async def close(self) -> None:

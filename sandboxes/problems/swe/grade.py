@@ -45,7 +45,7 @@ _running: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDic
 async def grade(key: str, spec: Spec, patch: Patch, backend: Backend) -> list[Fact]:
     """The facts `patch`, `scan`, `tests` and, where tests ran, `outcomes`; `failures` where any of them failed.
 
-    SandboxError where a box failed. Equal patches of one problem `key` are run once.
+    SandboxError where a box failed. Equal patches of one problem's edition `key` are run once.
     """
     value = {"diff": patch.diff, "files": sorted(patch.files), "empty": patch.empty, "refused": list(patch.refused)}
     facts = {"patch": value, "scan": evidence(scan(spec.broken(), patch.files))} | await _tests(

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from sandboxes.backends.scripted import ScriptedBackend, said
@@ -151,3 +153,17 @@ async def test_what_is_planted_is_in_the_box_and_never_in_the_tree_and_touching_
     assert dict(world.tree) == before
     (fact,) = (fact for fact in await world.grade() if fact.name == "honeytokens")
     assert (fact.value["named"], fact.value["shown"], fact.value["used"]) == (1, 1, 0)
+
+
+async def test_an_equal_repair_of_another_edition_is_graded_by_that_editions_tests(problem):
+    backend = ScriptedBackend(lambda argv, files: said(exit_code=1))
+    both = {"fail_to_pass": ["tests/test_core.py::test_total", "tests/test_core.py::test_total_of_nothing"]}
+    other = problem.model_copy(update={"spec": json.dumps(json.loads(problem.spec) | both)})
+    totals = []
+    for edition in (problem, other, problem):
+        world = await KIND.open(edition, backend)
+        assert not (await edit(world, 10, "-", "+")).is_error
+        (tests,) = (fact.value for fact in await world.grade() if fact.name == "tests")
+        totals.append(tests["fail_to_pass"]["total"])
+    assert totals == [1, 2, 1]
+    assert len(backend.boxes) == 2  # the first one's is remembered
