@@ -51,9 +51,8 @@ class Snapshot:
         def attach() -> None:
             try:
                 self._connection.execute(f"attach '{where}' as {self._catalog} (type delta{options})")
-                rows = self._connection.execute(
-                    f"describe {self.relation}"
-                ).fetchall()  # this reads the log, not `attach`
+                # This reads the log; `attach` does not.
+                rows = self._connection.execute(f"describe {self.relation}").fetchall()
                 self.columns = {row[0]: row[1] for row in rows}
             except duckdb.Error:
                 with contextlib.suppress(duckdb.Error):

@@ -354,9 +354,8 @@ def test_runs_leave_progress_tables_and_links_in_the_ui(deployments, improved):
 @pytest.fixture(scope="module")
 def moved_back(stack, registry, engine, command, improved, warm):
     """The seconds that a move of the alias to an earlier version took, in the middle of a run that samples without a pause."""
-    wait_until_served(
-        engine, stack.model_name, improved
-    )  # a challenger was: nobody plays it, so the watcher moves back
+    # A challenger was, for a test before: nobody plays it, so the watcher moves back.
+    wait_until_served(engine, stack.model_name, improved)
     drawn = ["--problems", '{"search": 24}', "--samples", "24", "--max-difficulty", str(EASY)]
     drawn += ["--temperature", str(NOISY), "--concurrency", "48", "--shard-size", "576"]  # calls last
     playing = command("collect", "--run-id", "spanned", *drawn)

@@ -105,8 +105,6 @@ def _undoes(statement: ast.stmt, own: set[str]) -> bool:
         match node:
             case ast.Global():
                 return True
-            case ast.Name(ctx=ast.Store() | ast.Del()):
-                continue
             case (ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del())) as target:
                 if not _of_test(target, own):
                     return True

@@ -93,23 +93,23 @@ async def test_calls_go_on_through_a_swap_and_every_token_has_the_version_it_was
         write(new / PROBE, probe(new, engine.context()))  # as a trainer leaves it: the deployment then takes a moment
         for attempt in range(3):  # the gate may shut between two long calls; then nothing spans the swap
             rows, long, short = await swapped(engine, engine_url, home / str(attempt), new)
+            assert {row.token_status for row in rows} == {"exact"}
+            others = [row for row in rows if len(row.logprobs) <= 4]
+            assert len(rows) == len(others) + len(long) and all(content.startswith("[") for content in long)
+            # They were made one after another, so one at most was under way when the gate shut and may span both versions;
+            # those that waited at the gate have the new one alone: none began between reload and label.
+            assert len(others) == len(short)
+            sampled_with = [version for row in others for version in row.weight_versions]
+            assert sampled_with == sorted(sampled_with)
+            assert sum(len(set(row.weight_versions)) > 1 for row in others) <= 1
+            assert set(others[-1].weight_versions) == {number + 1}
             spanning = [row for row in rows if len(row.logprobs) == 1500 and len(set(row.weight_versions)) > 1]
             if spanning:
                 break
-    assert {row.token_status for row in rows} == {"exact"}
     (versions,) = [row.weight_versions for row in spanning]
     at = versions.index(number + 1)
     assert versions == [number] * at + [number + 1] * (1500 - at)
     assert 0 < at < 1500
-    others = [row for row in rows if len(row.logprobs) <= 4]
-    assert len(rows) == len(others) + len(long) and all(content.startswith("[") for content in long)
-    # They were made one after another, so one at most was under way when the gate shut and may span both versions;
-    # those that waited at the gate have the new one alone: none began between reload and label.
-    assert len(others) == len(short)
-    sampled_with = [version for row in others for version in row.weight_versions]
-    assert sampled_with == sorted(sampled_with)
-    assert sum(len(set(row.weight_versions)) > 1 for row in others) <= 1
-    assert set(others[-1].weight_versions) == {number + 1}
 
 
 async def streamed(completions, **wanted):
